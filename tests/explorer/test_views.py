@@ -7,14 +7,13 @@ import re
 from types import SimpleNamespace
 from urllib.parse import unquote
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.archive.writing import writer_of
 from tests.explorer.asking import as_dicts, asking, write_key
-from tests.moments import from_microseconds
+from tests.moments import from_microseconds, to_microseconds
 from tests.service.archives import Stretch, commit, write_archive
 from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES, Row
 
@@ -173,21 +172,21 @@ def test_where_a_balance_comes_from_is_what_the_archive_explains(tmp_path):
     with asking(archive) as page:
         for at in (BEGIN, BEGIN + 2 * DAY, MIDDLE + 1, LAST):
             expected = archive.explain(NOTED, at=from_microseconds(at))
+            asked, heights = (
+                [*(ends or (None, None))] for ends in (expected.asked, expected.heights)
+            )
             answer = page("explain", accounts=[NOTED], at=at)
             (one,) = as_dicts(answer["explanation"])
-            names = ("at", "balance", "why", "state", "source", "first_asked_at", "asked_at")
-            balance = None if expected.balance is None else str(expected.balance)
-            asked = [pd.Timestamp(each).value // 1000 for each in expected.asked or ()]
-            facts = [at, balance, expected.why, expected.state, expected.source]
-            facts += asked or [None, None]
-            heights = expected.heights or (None, None)
-            assert [one[x] for x in (*names, "first_block_height", "block_height")] == [
-                *facts,
-                *heights,
+            held = None if one["balance"] is None else int(one["balance"])
+            said = (held, one["why"], one["state"], one["source"])
+            assert said == (expected.balance, expected.why, expected.state, expected.source)
+            assert [one["first_asked_at"], one["asked_at"]] == [
+                each and to_microseconds(each) for each in asked
             ]
+            assert [one["first_block_height"], one["block_height"]] == heights
             cited = [row for row in (expected.before, expected.row, expected.after) if row]
-            assert [(row["file"], row["balance"]) for row in as_dicts(answer["cited"])] == [
-                (row.file, str(row.balance)) for row in cited
+            assert [(row["file"], int(row["balance"])) for row in as_dicts(answer["cited"])] == [
+                (row.file, row.balance) for row in cited
             ]
 
 

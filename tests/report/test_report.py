@@ -11,7 +11,7 @@ import sys
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -108,26 +108,28 @@ def test_nothing_is_fetched(page):
             assert to == "openapi.json" or to[:1] in "#d", (tag, attributes)
 
 
+IDS = ["A", f"A\n{START}", f"A\n{START}\n{START + DAY}", 'A","', "A\r"]
+ids = st.sampled_from(CONFUSING) | st.text(max_size=80)
+
+
 @settings(max_examples=4)
-@given(st.lists(st.sampled_from(CONFUSING) | st.text(max_size=80), min_size=3, max_size=3))
-def test_an_id_is_only_in_the_data_whatever_is_in_it(tmp_path_factory, ids):
-    asset, party, market = ids
-    account = (asset, "ACCOUNT_TYPE_X", party, market)
-    page = read_page(write(table_of([(*account, START, 5)]), tmp_path_factory.mktemp("ids")))
+@example(IDS, "p\nq", "")
+@given(st.lists(ids, min_size=1, max_size=3, unique=True), ids, ids)
+def test_an_id_is_only_in_the_data_and_has_views_of_its_own_whatever_is_in_it(
+    tmp_path_factory, assets, party, market
+):
+    accounts = [(asset, "ACCOUNT_TYPE_X", party, market) for asset in assets]
+    table = table_of([(*account, START, n) for n, account in enumerate(accounts)])
+    end = from_microseconds(START + DAY)
+    page = read_page(write(table, tmp_path_factory.mktemp("ids"), end=end))
     assert len(page.all("script")) == 2
     assert not page.all("img")
-    assert page.summary(account)["closing"] == "5"
-
-
-def test_ids_with_line_breaks_have_views_of_their_own(tmp_path):
-    general, end = "ACCOUNT_TYPE_GENERAL", START + DAY
-    ids = ["A", f"A\n{START}", f"A\n{START}\n{end}", 'A","', "A\r"]
-    rows = [(asset, general, "p\nq", "", START, n) for n, asset in enumerate(ids)]
-    page = read_page(write(table_of(rows), tmp_path, end=from_microseconds(end)))
-    for n, asset in enumerate(ids):
-        for view in (page.view("holders", asset), page.view("holders", asset, START)):
-            assert [one["balance"] for one in as_dicts(view["holders"])] == [str(n)]
-        totals = as_dicts(page.view("totals", asset, START, end)["totals"])
+    for n, account in enumerate(accounts):
+        assert page.summary(account)["closing"] == str(n)
+        for more in ((), (START,)):
+            holders = as_dicts(page.view("holders", account[0], *more)["holders"])
+            assert [one["balance"] for one in holders] == [str(n)]
+        totals = as_dicts(page.view("totals", account[0], *page.bounds())["totals"])
         assert {one["total"] for one in totals} == {str(n)}
 
 
