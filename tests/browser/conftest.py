@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
+import re
 import shutil
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 
-import balance_analysis as ba
-from balance_analysis import demo as samples
 from tests.analysis.oracle import World
-from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
-from tests.archive.writing import writer_of
-from tests.moments import to_microseconds
+from tests.analysis.tables import DAY, HOUR, LARGEST
 from tests.service.archives import Stretch, write_archive
 from tests.service.rows import Row
 from tests.serving import serving
@@ -31,7 +25,6 @@ FLAGS = [
 """Of the browser, which draws by itself, without pages of its own, and reaches no other machine."""
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = "<script>alert(1)</script>"
 MARKET = "bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef1cf893faf0454f32"
 BEGIN = 1_680_480_000_000_000
 
@@ -55,24 +48,6 @@ def chromium():
 
 
 @pytest.fixture(scope="session")
-def frozen(tmp_path_factory):
-    """A report on twelve accounts of one asset and one of another, all of them troublesome."""
-    general, margin = "ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"
-    keys = [("VOTE", general, party(place), "") for place in range(10)]
-    keys += [("VOTE", general, SCRIPT, ""), ("VOTE", margin, party(1), MARKET)]
-    # The largest three are the same number to a float.
-    rows = [
-        (*key, START + day * DAY + place * HOUR, 10 ** min(3 * place, 27) * (day + 1) + place)
-        for place, key in enumerate(keys)
-        for day in range(3)
-    ]
-    rows.append(("f" * 64, general, party(1), "", START, LARGEST))
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    ba.write_report(table_of(rows), path)
-    return path.as_uri()
-
-
-@pytest.fixture(scope="session")
 def demo(sample):
     """The address of the explorer over the sample data."""
     with serving(sample) as url:
@@ -88,9 +63,9 @@ STOP = BEGIN + 20 * DAY
 
 @pytest.fixture(scope="session")
 def gapped(tmp_path_factory):
-    """An archive with gaps, 38 digits and a symbol of 62 letters: address, accounts, archive.
+    """An archive with gaps, 38 digits and a long symbol: address, accounts, archive.
 
-    The accounts are those of the asset with the long symbol, by their ids.
+    The accounts are those of the asset with the symbol of 62 letters, by their ids.
     """
     rng, asset, general = random.Random(7), "aa" * 32, "ACCOUNT_TYPE_GENERAL"
     keys = [(asset, general, party(n), "") for n in range(1, 6)]
@@ -112,6 +87,7 @@ def gapped(tmp_path_factory):
         tmp_path_factory.mktemp("gapped") / "archive",
         [Row(*key, time, balance) for key, time, balance in held],
         stretches=[Stretch(*one) for one in edges],
+        partition="month",
     )
     names = {
         "assets": {asset: {"symbol": LONG, "decimals": 18}},
@@ -123,87 +99,63 @@ def gapped(tmp_path_factory):
         yield f"{url}/", book, archive
 
 
-@pytest.fixture(scope="session")
-def thick(tmp_path_factory):
-    """An archive of an account with more rows than a chart has points, and limits that changed."""
-    key, first = ("f" * 64, "ACCOUNT_TYPE_GENERAL", party(1), ""), to_microseconds("2023-04-01")
-    rows = [Row(*key, first + n * 60_000_000, n * 7919 % 10_007) for n in range(40_000)]
-    month = Stretch(first, first + 30 * DAY)
-    folder = tmp_path_factory.mktemp("thick") / "archive"
-    archive = write_archive(folder, rows, stretches=[month], partition="month")
-    limits = ba.read_network_limits(samples.sample_data() / "network_limits.json")
-    for day, change in [
-        (2, {}),
-        (4, {}),
-        (9, {"can_propose_market": False, "extra": {"new one": True}}),
-    ]:
-        at = pd.Timestamp(2023, 4, day, tz="UTC")
-        writer_of(archive).keep_limits(replace(limits, **{"extra": {}, **change}, fetched_at=at))
-    with serving(archive) as url:
-        yield f"{url}/", archive
+@contextmanager
+def windows(chromium):
+    """Open addresses in windows of their own, which must neither complain nor ask anybody else."""
+    pages, said = [], []
 
+    def open_page(address, *, is_explorer=True, script="", **options):
+        def note(request):
+            if not request.url.startswith((address.partition("#")[0], "data:", "blob:")):
+                said.append(request.url)
 
-def listen(page, said):
-    """Keep a page's messages to the console, its errors and its dialogs."""
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
-
-
-@pytest.fixture
-def seen():
-    """What pages said, and what they asked for."""
-    return SimpleNamespace(said=[], asked=[])
-
-
-@pytest.fixture
-def open_page(chromium, seen):
-    """Open a page in a window of its own, in some theme, and wait until it shows all."""
-    contexts = []
-
-    def open_it(address, *, theme="light", is_frame=False, script="", **options):
-        context = chromium.new_context(
-            viewport={"width": 1280, "height": 900}, color_scheme=theme, **options
-        )
-        contexts.append(context)
-        page = context.new_page()
+        page = chromium.new_page(viewport={"width": 1280, "height": 900}, **options)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
+        page.on("request", note)
         page.add_init_script(script)
-        listen(page, seen.said)
-        page.on("request", lambda request: seen.asked.append(request.url))
+        pages.append(page)
         page.goto(address)
-        if options.get("java_script_enabled", True) and not is_frame:
+        if is_explorer:
             settle(page)
         return page
 
-    yield open_it
-    for context in contexts:
-        context.close()
+    yield open_page
+    for page in pages:
+        page.close()
+    assert [one for one in said if not EXPECTED.search(one)] == []
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Open a page in a window of its own, and wait until it shows all."""
+    with windows(chromium) as open_page:
+        yield open_page
 
 
 @pytest.fixture(scope="module")
 def visit(chromium):
     """Show a link on the one page that is open at an address: what a page shows is its address."""
-    pages, said, number = {}, [], itertools.count()
+    with windows(chromium) as open_page:
+        pages, number = {}, itertools.count()
 
-    def show(address, link="", *, width=1280, theme="light"):
-        page = pages.get(address)
-        if not page:
-            page = pages[address] = chromium.new_page()
-            listen(page, said)
-            page.goto(address)
+        def show(address, link="", *, width=1280, theme="light"):
+            if address not in pages:
+                pages[address] = open_page(address)
+            page = pages[address]
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=theme)
+            page.mouse.move(0, 0)
+            page.evaluate(GO, f"visit={next(number)}&{link}")
             settle(page)
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=theme)
-        page.mouse.move(0, 0)
-        page.evaluate(GO, f"visit={next(number)}&{link}")
-        settle(page)
-        return page
+            return page
 
-    yield show
-    for page in pages.values():
-        page.close()
-    assert [one for one in said if "status of 416" not in one] == []  # sums that don't fit
+        yield show
 
+
+EXPECTED = re.compile("status of 4(09|16)|ERR_(FAILED|CONNECTION_REFUSED)")
+"""What a browser says of sums that don't fit, states that are gone and services that were."""
 
 GO = """(link) => new Promise((done) => {
     addEventListener("popstate", () => setTimeout(done), {once: true});
@@ -220,10 +172,7 @@ def settle(page):
 @pytest.fixture(scope="session")
 def axe():
     """The source of axe-core, where it is installed."""
-    places = [ROOT / "node_modules" / "axe-core" / "axe.min.js"]
-    if os.environ.get("AXE_CORE"):
-        places.insert(0, Path(os.environ["AXE_CORE"]))
-    place = next((place for place in places if place.is_file()), None)
-    if place is None:
-        pytest.skip("no axe-core: run `npm install --no-save axe-core`, or name it in AXE_CORE")
+    place = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+    if not place.is_file():
+        pytest.skip("no axe-core: run `npm install --no-save axe-core`")
     return place.read_text(encoding="utf-8")
