@@ -5,6 +5,8 @@ What is special to one source is tested beside it, and what commands print in `t
 
 from __future__ import annotations
 
+import bisect
+import inspect
 import json
 import shutil
 from dataclasses import replace
@@ -30,7 +32,7 @@ from tests.cli.running import moment, run
 from tests.loopback import Fault
 from tests.moments import to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
-from tests.segments.writer import flip, make_segments, pg_time
+from tests.segments.writer import flip, write_segments
 
 START = to_microseconds("2023-04-30T18:00")
 ROWS = spread_history(17, start=START, end=START + 36 * HOUR, rows=70, accounts=10)
@@ -46,51 +48,37 @@ GAPS = [(TIMES[3] + 1, TIMES[6]), (TIMES[9] + 1, TIMES[12])]
 AGAIN = {"end": END + HOUR, "overlap": "9d"}
 """Asks a node whose chain went on for all that an archive has."""
 
-SHARED = {"party_ids", "account_types", "asset_id", "partition", "on_bad_rows"}
-SHARED |= {"dry_run", "progress", "on_report", "assets"}
-"""The options that segments have a word for; the others are for nodes alone."""
+TOO_LONG = "1" + "0" * 39
+SPOILT = [replace(x, balance=TOO_LONG) if x.timestamp_ns == LAST * 1000 else x for x in ROWS]
+"""The rows of the last block have a balance that no table holds."""
 
 
 class Source:
-    """A node, and segments of two blocks each, of one history that may be damaged.
+    """A node, and segments of two blocks each, of one history.
 
     Parameters
     ----------
-    bad
-        Rows at this time have a balance that no table holds.
     broken
-        From this time on the node refuses, and a segment can't be read.
+        From this time on the node refuses; the segment of that time can't be read.
     chain
         The name of the network that wrote the segments.
     """
 
-    def __init__(self, folder, rows=ROWS, *, bad=None, broken=None, chain="one", head=END):
-        self._folder, self._rows, self._bad, self._broken = folder, rows, bad, broken
-        self._chain = chain
-        self.node = node_of(rows, head=head, edit_row=self._spoil, faults=self._refuse)
-
-    def _spoil(self, row):
-        is_bad = self._bad is not None and row["timestamp"] == str(self._bad * 1000)
-        return {**row, "balance": "1" + "0" * 39} if is_bad else row
+    def __init__(self, folder, rows=ROWS, *, broken=None, chain="one", head=END):
+        self._folder, self._rows, self._broken, self._chain = folder, rows, broken, chain
+        self.node = node_of(rows, head=head, faults=self._refuse)
 
     def _refuse(self, _, request):
-        begin = int(request.params.get("dateRange.startTimestamp", ["0"])[0]) // 1000
+        begin = int(request.get("dateRange.startTimestamp", "0")) // 1000
         return Fault.status(400) if self._broken and begin >= self._broken - 1 else None
 
     def segments(self):
-        """Write the segments, and return where they are."""
+        """Write the segments, and return their paths."""
         quiet = [time * 1000 for time in TIMES]
-        for segment in make_segments(self._rows, each=2, quiet=quiet, chain=self._chain):
-            balances = segment.tables["history/balances"]
-            times = {row["vega_time"] for row in segment.tables["history/blocks"]}
-            for row in balances:
-                if self._bad is not None and row["vega_time"] == pg_time(self._bad * 1000):
-                    row["balance"] = "1" + "0" * 39
-            path = segment.write(self._folder)
-            if self._broken and max(times) >= pg_time(self._broken * 1000):
-                flip(path)
-                break
-        return self._folder
+        paths = write_segments(self._folder, self._rows, each=2, quiet=quiet, chain=self._chain)
+        if self._broken:
+            flip(paths[bisect.bisect(TIMES, self._broken) // 2])
+        return paths
 
 
 class Surface:
@@ -100,10 +88,11 @@ class Surface:
         self.imports = name == "import"
 
     def fill(self, source, folder, **options):
-        """Bring an archive up to date, and return the run."""
+        """Bring an archive up to date, and return the run; segments have not all options."""
         if self.imports:
-            known = {name: value for name, value in options.items() if name in SHARED}
-            return ba.import_segments(ba.Archive(folder), source.segments(), **known)
+            known = {*options} & {*inspect.signature(ba.import_segments).parameters}
+            options = {name: options[name] for name in known}
+            return ba.import_segments(ba.Archive(folder), source.segments(), **options)
         return run_export(source.node, folder, **options)
 
 
@@ -141,7 +130,7 @@ def with_gaps(surface, tmp_path_factory):
     folder = tmp_path_factory.mktemp("gaps")
     source, (first, second) = Source(folder / "segments"), GAPS
     if surface.imports:
-        paths = sorted(source.segments().iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
+        paths = source.segments()
         ba.import_segments(ba.Archive(folder / "a"), [*paths[:2], *paths[3:5], *paths[6:]])
         return folder / "a"
     for start, end in ((second[1], END), (first[1], second[0]), (START, first[0])):
@@ -232,13 +221,13 @@ def test_a_dry_run_changes_nothing_and_lists_the_spans_of_the_run(surface, with_
 
 def test_bad_rows_are_set_aside_and_the_rest_is_kept(surface, tmp_path):
     folder = tmp_path / "a"
-    done = surface.fill(source_at(tmp_path, bad=LAST), folder, start=START, end=END)
+    done = surface.fill(source_at(tmp_path, SPOILT), folder, start=START, end=END)
     good = [row for row in ROWS if row.timestamp_ns != LAST * 1000]
     assert (done.rows, done.bad_rows) == (len(good), len(ROWS) - len(good))
     [(name, kept)] = content_of(folder, "_quarantine/").items()
     assert name == f"_quarantine/{done.id}.jsonl"
     lines = [json.loads(line) for line in kept.splitlines()]
-    said = [("1" + "0" * 39 in x["row"], "has more than 38 digits" in x["reason"]) for x in lines]
+    said = [(TOO_LONG in x["row"], "has more than 38 digits" in x["reason"]) for x in lines]
     assert said == [(True, True)] * done.bad_rows
     assert lines_of_table(ba.Archive(folder).read()) == lines_of_rows(good)
 
@@ -246,7 +235,7 @@ def test_bad_rows_are_set_aside_and_the_rest_is_kept(surface, tmp_path):
 def test_bad_rows_can_end_the_run_with_what_came_before_committed(surface, tmp_path):
     options = {"start": START, "end": END, "page_size": 10, "on_bad_rows": "raise"}
     with pytest.raises(ba.DecodeError):
-        surface.fill(source_at(tmp_path, bad=LAST), tmp_path / "a", **options)
+        surface.fill(source_at(tmp_path, SPOILT), tmp_path / "a", **options)
     assert START < spans_of(tmp_path / "a")[-1][1] <= LAST
     assert_holds(tmp_path / "a", ROWS)
 

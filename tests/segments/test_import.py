@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -12,56 +13,33 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.archive.exporting import (
-    START,
     assert_holds,
     content_of,
     mend,
     node_of,
     run_export,
     spans_of,
-    spread_history,
     state_of,
     unchanged,
 )
 from tests.columns import known_of
 from tests.node.asking import NOWHERE
-from tests.node.truth import lines_of_rows, lines_of_table
-from tests.segments.writer import CHAIN, make_segments, write_segments
+from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.segments.writer import CHAIN, ROWS, START, make_segments, write_segments
 
-ROWS = spread_history(3, rows=240)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1] + 1
 FEW = 20
 """Blocks of a shorter history, over several days all the same."""
 
 
-def rows_until(moment):
-    return [row for row in ROWS if row.timestamp_ns // 1000 < moment]
-
-
-@pytest.fixture(scope="module")
-def segments(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("segments")
-    write_segments(folder, ROWS)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory, segments):
-    folder = tmp_path_factory.mktemp("whole") / "archive"
-    ba.import_segments(folder, segments)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def node():
-    return node_of(ROWS)
+NODE = node_of(ROWS)
 
 
 @given(data=st.data())
 @settings(max_examples=4, deadline=None)
 def test_segments_and_exports_in_any_order_give_the_same_archive(
-    tmp_path_factory, segments, whole, node, data
+    tmp_path_factory, segments, imported, data
 ):
     folder = tmp_path_factory.mktemp("any") / "archive"
     paths = data.draw(st.permutations(sorted(segments.iterdir())))
@@ -72,26 +50,31 @@ def test_segments_and_exports_in_any_order_give_the_same_archive(
         paths = paths[count:]
         if data.draw(st.booleans()):
             end = data.draw(st.sampled_from(TIMES[20:]))
-            runs.append(run_export(node, folder, end=end, fill_gaps=True))
+            runs.append(run_export(NODE, folder, end=end, fill_gaps=True))
     assert sum(run.rows for run in runs) == len(ROWS)
     assert not any(run.conflicts for run in runs)
     assert spans_of(folder) == [(TIMES[0], LAST, True)]
     assert_holds(folder, ROWS)
-    assert content_of(folder, "changes/") == content_of(whole, "changes/")
-    assert content_of(folder, "_checkpoints/") == content_of(whole, "_checkpoints/")
+    assert content_of(folder, "changes/") == content_of(imported, "changes/")
+    assert content_of(folder, "_checkpoints/") == content_of(imported, "_checkpoints/")
     assert not ba.deltas(ba.Archive(folder).read())["delta"].isna().any()
     assert ba.Archive(folder).verify().is_whole
 
 
-def test_segments_that_are_held_are_left_out_packed_or_not(tmp_path, whole):
-    for number, segment in enumerate(make_segments(ROWS)):
-        segment.write(tmp_path / "unpacked", name=f"{number}", zipped=False)
-    with unchanged(whole):
-        assert ba.import_segments(whole, tmp_path / "unpacked").spans == []
+def test_segments_that_are_held_are_left_out_packed_or_not(tmp_path, imported):
+    for segment in make_segments(ROWS):
+        segment.write(tmp_path / "unpacked", zipped=False)
+    with unchanged(imported):
+        assert ba.import_segments(imported, tmp_path / "unpacked").spans == []
 
 
-def test_rows_of_a_node_in_the_place_of_segments_are_compared_with_them(tmp_path, segments, whole):
-    archive, lost = ba.Archive(shutil.copytree(whole, tmp_path / "archive")), ROWS[len(ROWS) // 2]
+def test_rows_of_a_node_in_the_place_of_segments_are_compared_with_them(
+    tmp_path, segments, imported
+):
+    archive, lost = (
+        ba.Archive(shutil.copytree(imported, tmp_path / "archive")),
+        ROWS[len(ROWS) // 2],
+    )
     day = pd.Timestamp(lost.timestamp_ns).date()
     (tmp_path / f"archive/changes/date={day}/changes.parquet").unlink()
     mend(node_of([row for row in ROWS if row != lost]), archive.uri)
@@ -99,9 +82,9 @@ def test_rows_of_a_node_in_the_place_of_segments_are_compared_with_them(tmp_path
     assert ba.import_segments(archive.uri, segments).rows == 1
     assert lines_of_table(archive.read(partial=True)) == lines_of_rows(ROWS)
     # The row is disputed: the next answer proves it.
-    assert known_of(archive.read(partial=True)) != known_of(ba.Archive(whole).read())
+    assert known_of(archive.read(partial=True)) != known_of(ba.Archive(imported).read())
     ba.import_segments(archive.uri, segments)
-    assert known_of(archive.read()) == known_of(ba.Archive(whole).read())
+    assert known_of(archive.read()) == known_of(ba.Archive(imported).read())
     assert ba.import_segments(archive.uri, segments).spans == []
     assert archive.verify(segments=segments).is_whole
 
@@ -125,16 +108,18 @@ def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, capl
 def test_rows_that_are_set_aside_are_not_known_in_whatever_order_segments_come(
     tmp_path_factory, data
 ):
-    folder, rows = tmp_path_factory.mktemp("aside"), rows_until(TIMES[FEW])
-    parts = make_segments(rows, each=4)
-    lines = [line for part in parts for line in part.tables["history/balances"]]
+    folder, rows = tmp_path_factory.mktemp("aside"), matching(ROWS, end=TIMES[FEW])
     # Most of them beside a segment's end.
     ends = {TIMES[n] for n in range(FEW) if n % 4 in {0, 3}}
     near = [n for n, row in enumerate(rows) if row.timestamp_ns // 1000 in ends]
     bad = data.draw(st.sets(st.sampled_from(near), min_size=1, max_size=4))
-    for n in bad:
-        lines[n]["balance"] = "9" * 39
-    paths = [part.write(folder / "segments") for part in parts]
+
+    def edit(parts):
+        lines = [line for part in parts for line in part.tables["history/balances"]]
+        for n in bad:
+            lines[n]["balance"] = "9" * 39
+
+    paths = write_segments(folder / "segments", rows, each=4, edit=edit)
     for path in data.draw(st.permutations(paths)):
         ba.import_segments(folder / "archive", path)
     moments = sorted({rows[n].timestamp_ns // 1000 for n in bad})
@@ -146,50 +131,41 @@ def test_rows_that_are_set_aside_are_not_known_in_whatever_order_segments_come(
     assert lines_of_table(table) == lines_of_rows(good)
 
 
-def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, node):
-    folder, middle = tmp_path / "archive", TIMES[len(TIMES) // 2]
-    run_export(node, folder, start=middle, end=TIMES[-1] + 1)
-    late = {row.timestamp_ns: row for row in ROWS if row.timestamp_ns // 1000 > TIMES[-20]}
-    others = [row for row in ROWS if row.timestamp_ns not in late]
-    others += [replace(row, party_id="ab" * 32) for row in late.values()]
-    paths = write_segments(tmp_path / "others", others)
-    before = content_of(folder, "changes/", "_archive.json")
-    with pytest.raises(ba.NetworkMismatchError, match="it is of another network"):
-        ba.import_segments(folder, [*paths[:1], *paths[-2:]])
-    assert content_of(folder, "changes/", "_archive.json") == before
-
-
 @pytest.fixture(scope="module")
-def middle(tmp_path_factory, node):
+def middle(tmp_path_factory):
     """An archive of the middle of the history, as the node has it."""
     folder = tmp_path_factory.mktemp("middle") / "archive"
-    run_export(node, folder, start=TIMES[40], end=TIMES[60])
+    run_export(NODE, folder, start=TIMES[30], end=TIMES[40])
     return folder
 
 
-@given(data=st.data())
-@settings(max_examples=12, deadline=None)
-def test_segments_of_another_chain_leave_an_archive_with_rows_of_their_time_as_it_was(
-    tmp_path_factory, middle, data
+@given(
+    ends=st.lists(st.integers(20, 44), min_size=2, max_size=2, unique=True).map(sorted),
+    each=st.integers(1, 9),
+    shift=st.sampled_from([0, 333]),
+    has_true_ones=st.booleans(),
+)
+@settings(max_examples=16, deadline=None)
+def test_segments_of_another_network_leave_an_archive_with_rows_of_their_time_as_it_was(
+    *, tmp_path_factory, middle, ends, each, shift, has_true_ones
 ):
-    folder = tmp_path_factory.mktemp("other")
-    first = data.draw(st.integers(20, 62))
-    last = data.draw(st.integers(first + 1, 64))
-    others = [
-        replace(row, timestamp_ns=row.timestamp_ns + 333_000)
-        for row in ROWS
-        if TIMES[first] <= row.timestamp_ns // 1000 <= TIMES[last]
-    ]
-    write_segments(folder / "segments", others, each=data.draw(st.integers(1, 9)))
-    archive = shutil.copytree(middle, folder / "archive")
-    if any(TIMES[first] + 333 <= time <= TIMES[last] + 333 for time in TIMES[40:60]):
-        with pytest.raises(ba.NetworkMismatchError, match="of another network"):
-            ba.import_segments(archive, folder / "segments")
-        assert content_of(archive, "changes/", "_archive.json") == content_of(
-            middle, "changes/", "_archive.json"
+    folder, (first, last) = tmp_path_factory.mktemp("other"), (TIMES[place] for place in ends)
+    others = {
+        row.timestamp_ns: replace(
+            row, timestamp_ns=row.timestamp_ns + shift * 1000, party_id="ab" * 32
         )
+        for row in matching(ROWS, start=first, end=last + 1)
+    }
+    early = matching(ROWS, end=TIMES[15]) if has_true_ones else []
+    write_segments(folder / "segments", [*others.values()], each=each, first=1000)
+    write_segments(folder / "segments", early)
+    archive = shutil.copytree(middle, folder / "archive")
+    if any(first + shift <= time <= last + shift for time in TIMES[30:40]):
+        with unchanged(archive), pytest.raises(ba.NetworkMismatchError, match="of another network"):
+            ba.import_segments(archive, folder / "segments")
     else:
-        assert ba.import_segments(archive, folder / "segments").rows == len(others)
+        done = ba.import_segments(archive, folder / "segments")
+        assert done.rows == len(others) + len(early)
 
 
 def limits_at(moment, **values):
@@ -198,29 +174,28 @@ def limits_at(moment, **values):
     return {"vega_time": moment * 1000, **flags, **values}
 
 
-def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path, node):
-    early = {"propose_asset_enabled_from": -(10**15), "propose_market_enabled_from": 0}
+def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path):
     changes = [
-        limits_at(TIMES[0], can_propose_market=False, genesis_loaded=False, **early),
+        limits_at(TIMES[0], can_propose_market=False, genesis_loaded=False),
         limits_at(TIMES[10], can_propose_market=False),
-        limits_at(TIMES[50], propose_asset_enabled_from=TIMES[3] * 1000),
+        limits_at(TIMES[40], propose_asset_enabled_from=TIMES[3] * 1000),
     ]
-    write_segments(tmp_path / "segments", ROWS, limits=changes)
+    changes[0] |= {"propose_asset_enabled_from": -(10**15), "propose_market_enabled_from": 0}
+    first, *_ = paths = write_segments(tmp_path / "segments", ROWS, limits=changes)
     for kind in ("before", "after"):
         folder = tmp_path / kind
         if kind == "after":
-            run_export(node, folder, start=START, end=LAST)
-        ba.import_segments(folder, tmp_path / "segments")
-        ba.import_segments(folder, min((tmp_path / "segments").iterdir()))
+            run_export(NODE, folder, start=START, end=LAST)
+        ba.import_segments(folder, paths)
+        ba.import_segments(folder, first)
         if kind == "before":
-            run_export(node, folder, end=LAST)
+            run_export(NODE, folder, end=LAST)
         timeline = ba.Archive(folder).limits()
         assert list(timeline["can_propose_market"][:3]) == [False, False, True]
         assert list(timeline["genesis_loaded"][:3]) == [False, True, True]
-        seen = [*(stamp.value // 1000 for stamp in timeline["first_seen"][:3])]
-        assert seen == [TIMES[0], TIMES[10], TIMES[50]]
-        ends = [*(stamp.value // 1000 for stamp in timeline["last_seen"][:3])]
-        assert ends == [TIMES[10], TIMES[50], TIMES[-1]]
+        moments = timeline[["first_seen", "last_seen"]][:3].astype("int64")
+        edges = [TIMES[0], TIMES[10], TIMES[40], TIMES[-1]]
+        assert moments.to_numpy().tolist() == [*map(list, pairwise(edges))]
         assert timeline["block_height"][:3].isna().all()
         enabled = timeline["propose_asset_enabled_from"]
         assert [enabled[0].value, enabled[2].value] == [-(10**15), TIMES[3] * 1000]
@@ -231,11 +206,12 @@ def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path
 
 @pytest.mark.parametrize("year", ["0001", "9999"])
 def test_limits_of_a_year_that_nobody_can_mean_are_named_before_anything_is_written(tmp_path, year):
-    parts = make_segments(ROWS, limits=[limits_at(TIMES[0])])
-    for part in parts:
-        for row in part.tables["currentstate/network_limits"]:
+    def edit(parts):
+        for part in parts:
+            [row] = part.tables["currentstate/network_limits"]
             row["propose_asset_enabled_from"] = f"{year}-01-01 00:00:00+00"
-        part.write(tmp_path / "segments")
+
+    write_segments(tmp_path / "segments", ROWS, limits=[limits_at(TIMES[0])], edit=edit)
     with pytest.raises(ba.DecodeError, match=f"'{year}-01-01 00:00:00.00' is no moment in UTC"):
         ba.import_segments(tmp_path / "archive", tmp_path / "segments")
     assert not (tmp_path / "archive").exists()

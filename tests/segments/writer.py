@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import functools
-import gzip
 import hashlib
 import io
 import json
@@ -19,6 +18,7 @@ import zipfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.archive.exporting import HOUR, MONTH, spread_history
 from tests.loopback import account_id
 from tests.loopback.query import ACCOUNT_TYPES
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.loopback import Row
+
+START, END = MONTH - 4 * HOUR, MONTH + 16 * HOUR
+ROWS = spread_history(5, start=START, end=END, rows=160, accounts=20)
+"""What most tests here share: one night, in which a month begins."""
 
 CHAIN = "vega-test-0011"
 WELL_KNOWN = {
@@ -48,41 +52,62 @@ COLUMNS = {
     "history/ledger": "ledger_entry_time account_from_id account_to_id quantity tx_hash vega_time "
     "transfer_time type account_from_balance account_to_balance",
 }
+"""Of each table; those that have no value here are null."""
+
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass
 class Segment:
-    """One segment: its metadata, and the rows of its tables as dicts of text; `None` is null."""
+    """One segment.
 
+    Attributes
+    ----------
+    name
+        That of the zip.
+    metadata
+        What `metadata.json` says.
+    tables
+        The rows of each table as dicts of text; `None` is null.
+    other
+        Files whose content is another one than that of the metadata or a table.
+    """
+
+    name: str
     metadata: dict[str, Any]
-    tables: dict[str, list[dict[str, str | None]]] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        about = self.metadata
-        heights = f"{about['HeightFrom']}-{about['HeightTo']}"
-        return f"{about['ChainID']}-{about['DatabaseVersion']}-{heights}.zip"
+    tables: dict[str, list[dict[str, str | None]]]
+    other: dict[str, bytes] = field(default_factory=dict)
 
     def files(self) -> dict[str, bytes]:
         """Return what is in it, by name."""
         metadata = json.dumps(self.metadata).encode()
         tables = {name: _csv(COLUMNS[name].split(), rows) for name, rows in self.tables.items()}
-        return {"metadata.json": metadata, **tables}
+        return {"metadata.json": metadata, **tables, **self.other}
 
     def write(
-        self, folder: Path, *, name: str | None = None, root: str = "", zipped: bool = True
+        self,
+        folder: Path,
+        *,
+        root: str = "",
+        zipped: bool = True,
+        packing: int = zipfile.ZIP_DEFLATED,
+        size: int | None = None,
     ) -> Path:
-        """Write a zip, whose files may be in a folder `root`, or that folder."""
-        path = folder / (name or self.name)
+        """Write a zip, whose files may be in a folder `root`, or that folder; return its path.
+
+        The `other` files may be packed otherwise, and said to have another size.
+        """
+        path = folder / (self.name if zipped else self.name.removesuffix(".zip"))
         folder.mkdir(parents=True, exist_ok=True)
         if zipped:
-            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+            with zipfile.ZipFile(path, "w") as file:
                 for each, content in self.files().items():
                     # Without the time of writing: the same rows are the same bytes.
-                    file.writestr(zipfile.ZipInfo(root + each), content, zipfile.ZIP_DEFLATED)
+                    how = packing if each in self.other else zipfile.ZIP_DEFLATED
+                    file.writestr(zipfile.ZipInfo(root + each), content, how)
+                for each in self.other:
+                    file.getinfo(each).file_size = size or file.getinfo(each).file_size
             return path
-        path = path.with_suffix("")
         for each, content in self.files().items():
             (path / root / each).parent.mkdir(parents=True, exist_ok=True)
             (path / root / each).write_bytes(content)
@@ -120,15 +145,15 @@ def make_segments(
     named = assets or {a: (f"T{n}", 6) for n, a in enumerate(sorted({r.asset_id for r in rows}))}
     entries, levels = _ledger(rows, first), list(rows)
     segments: list[Segment] = []
-    for start in range(0, len(times), each):
-        part = times[start : start + each]
-        begin, last = part[0], part[-1]
+    for lowest in range(first, first + len(times), each):
+        part = times[lowest - first :][:each]
+        highest, begin, last = lowest + len(part) - 1, part[0], part[-1]
         metadata = {
-            "HeightFrom": first + start,
-            "HeightTo": first + start + len(part) - 1,
+            "HeightFrom": lowest,
+            "HeightTo": highest,
             "DatabaseVersion": 34,
             "ChainID": chain,
-            "PreviousHistorySegmentID": _content_id(segments[-1]) if segments else "",
+            "PreviousHistorySegmentID": content_id(segments[-1]) if segments else "",
         }
         tables = {
             "currentstate/accounts": list(_accounts(r for r in levels if r.timestamp_ns <= last)),
@@ -136,62 +161,34 @@ def make_segments(
             "currentstate/network_limits": [_limit(x) for x in limits if x["vega_time"] <= last],
             "history/balances": [_balance(r) for r in levels if begin <= r.timestamp_ns <= last],
             "history/blocks": [
-                {"vega_time": pg_time(t), "height": str(first + start + n), "hash": _bytes(t)}
-                for n, t in enumerate(part)
+                {"vega_time": pg_time(at), "height": str(n)} for n, at in enumerate(part, lowest)
             ],
             "history/ledger": [e for at, e in entries if begin <= at <= last],
         }
-        segments.append(Segment(metadata, tables))
+        segments.append(Segment(f"{chain}-34-{lowest}-{highest}.zip", metadata, tables))
     return segments
 
 
-def write_segments(folder: Path, rows: Sequence[Row], **how: Any) -> list[Path]:
-    """Write the segments of a history as zips, in the order of their blocks."""
-    return [segment.write(folder) for segment in make_segments(rows, **how)]
-
-
-def write_edited(
-    folder: Path, rows: Sequence[Row], edit: Callable[[Segment], object], number: int = 2
-) -> Path:
-    """Write the segments of a history, one of which is edited; return the folder."""
-    segments = make_segments(rows)
-    edit(segments[number])
-    for segment in segments:
-        segment.write(folder)
-    return folder
-
-
-def old_segment(folder: Path, name: str | None = None) -> Path:
-    """Write a segment as nodes older than v0.71 did: compressed snapshots in a tar."""
-    path = folder / (name or f"{CHAIN}-1-300.tar")
-    folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as file:
-        for kind in ("currentstate", "history"):
-            content = gzip.compress(b"snapshot")
-            about = tarfile.TarInfo(f"{CHAIN}-1-300-{kind}snapshot.gz")
-            about.size = len(content)
-            file.addfile(about, io.BytesIO(content))
-    return path
-
-
-def packed(
-    segment: Segment,
-    path: Path,
-    content: bytes,
-    name: str = "history/balances",
+def write_segments(
+    folder: Path,
+    rows: Sequence[Row],
     *,
-    size: int | None = None,
-    packing: int = zipfile.ZIP_DEFLATED,
-) -> Path:
-    """Write a segment one of whose files has other content, and maybe says another size."""
-    with zipfile.ZipFile(path, "w") as file:
-        for each, content_of in segment.files().items():
-            if each == name:
-                file.writestr(zipfile.ZipInfo(each), content, packing)
-            else:
-                file.writestr(zipfile.ZipInfo(each), content_of, zipfile.ZIP_DEFLATED)
-        file.getinfo(name).file_size = size or file.getinfo(name).file_size
-    return path
+    edit: Callable[[list[Segment]], object] = lambda _: None,
+    **how: Any,
+) -> list[Path]:
+    """Write the segments of a history as zips, in the order of their blocks, after an edit."""
+    segments = make_segments(rows, **how)
+    edit(segments)
+    return [segment.write(folder) for segment in segments]
+
+
+def old_segment(folder: Path, name: str = f"{CHAIN}-1-300.tar") -> Path:
+    """Write a segment as nodes older than v0.71 did: snapshots in a tar."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(folder / name, "w") as file:
+        for kind in ("currentstate", "history"):
+            file.addfile(tarfile.TarInfo(f"{CHAIN}-1-300-{kind}snapshot.gz"))
+    return folder / name
 
 
 def flip(path: Path) -> None:
@@ -217,11 +214,8 @@ def pg_bytes(text: str) -> str:
     return "\\x" + WELL_KNOWN.get(text, text)
 
 
-def _bytes(seed: object) -> str:
-    return "\\x" + hashlib.sha256(str(seed).encode()).hexdigest()
-
-
-def _content_id(segment: Segment) -> str:
+def content_id(segment: Segment) -> str:
+    """Return the name by which nodes share a segment."""
     return "Qm" + hashlib.sha256(segment.name.encode()).hexdigest()[:44]
 
 
@@ -233,7 +227,6 @@ def _balance(row: Row) -> dict[str, str | None]:
     return {
         "account_id": _account(row),
         "vega_time": pg_time(row.timestamp_ns),
-        "tx_hash": _bytes(row.timestamp_ns),
         "balance": str(row.balance),
     }
 
@@ -254,7 +247,6 @@ def _accounts(rows: Iterable[Row]) -> Iterator[dict[str, str | None]]:
                     "asset_id": pg_bytes(row.asset_id),
                     "market_id": pg_bytes(market),
                     "type": str(number),
-                    "tx_hash": _bytes(account),
                     "vega_time": pg_time(row.timestamp_ns),
                 }
 
@@ -268,24 +260,17 @@ def _assets(assets: Mapping[str, tuple[str, int]], at: int) -> Iterator[dict[str
                 "name": name,
                 "symbol": symbol if version else "OLD",
                 "decimals": str(decimals if version else 0),
-                "quantum": "1",
-                "lifetime_limit": "0",
-                "withdraw_threshold": "0",
-                "status": "STATUS_ENABLED",
-                "tx_hash": _bytes(asset),
                 "vega_time": pg_time(at + (version - 1) * 10**9),
             }
 
 
 def _limit(limits: Mapping[str, Any]) -> dict[str, str | None]:
-    row: dict[str, str | None] = {"tx_hash": _bytes("limits")}
-    for name in COLUMNS["currentstate/network_limits"].split()[1:]:
-        value = limits.get(name)
+    def spelt(value: bool | int | None) -> str | None:
         if isinstance(value, bool):
-            row[name] = "t" if value else "f"
-        else:
-            row[name] = None if value is None else pg_time(value)
-    return row
+            return "t" if value else "f"
+        return None if value is None else pg_time(value)
+
+    return {name: spelt(value) for name, value in limits.items()}
 
 
 def _ledger(rows: Sequence[Row], seed: int) -> list[tuple[int, dict[str, str | None]]]:
@@ -300,17 +285,8 @@ def _ledger(rows: Sequence[Row], seed: int) -> list[tuple[int, dict[str, str | N
         part = rng.randrange(abs(net))
         for quantity in (part, abs(net) - part):
             ends = (bank, _account(row)) if net > 0 else (_account(row), bank)
-            at = pg_time(row.timestamp_ns)
-            entry = {
-                "ledger_entry_time": pg_time(row.timestamp_ns + len(entries) * 1000),
-                "account_from_id": ends[0],
-                "account_to_id": ends[1],
-                "quantity": str(quantity),
-                "tx_hash": _bytes(len(entries)),
-                "vega_time": at,
-                "transfer_time": at,
-                "type": "4",
-            }
+            entry = dict(zip(("account_from_id", "account_to_id"), ends, strict=True))
+            entry |= {"quantity": str(quantity), "vega_time": pg_time(row.timestamp_ns)}
             entries.append((row.timestamp_ns, entry))
     return entries
 
