@@ -1,22 +1,21 @@
 """Whatever ends a run, and wherever, the archive is whole and the next run completes it.
 
 A step is one change on disk: a file opened for writing, half of its content written, flushed,
-renamed or deleted, or a folder made. Between two steps nothing on disk changes, so a run that may
-change nothing from a step on leaves what a run leaves that is killed right before it. Python's
-audit events notice the steps, so that no way of writing a file goes unnoticed.
+renamed or deleted, or a folder made. Between two steps nothing on disk changes, so a copy that is
+made right before a step is what a run leaves that is killed there. Python's audit events notice
+the steps, so that no way of writing a file goes unnoticed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -51,66 +50,66 @@ NODE = node_of(ROWS)
 FIRST = {"start": START, "end": END, "workers": 1, "page_size": 9}
 
 
-class KilledError(BaseException):
-    """Ends a run as a kill does."""
-
-
-FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 WRITING = os.O_WRONLY | os.O_RDWR
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 NEEDS_SPACE = {"open", "half", "mkdir"}
-WATCHING = []
-sys.addaudithook(lambda *event: [disk.notice(*event) for disk in WATCHING])
+LISTENERS = []
+sys.addaudithook(lambda *event: [listener(*event) for listener in LISTENERS])
 
 
-@dataclass
-class Disk:
-    """Note each step in a folder; from one of them on, or at that one `only`, raise an error."""
+def steps_of(fill, folder, react=lambda *_: None):
+    """Fill the archive in a folder; return the steps, each of which `react` gets before."""
+    archive, steps = ba.Archive(folder), []
 
-    folder: Path
-    stop: int = -1
-    error: object = KilledError
-    only: bool = False
-    steps: list = field(default_factory=list)
-
-    def notice(self, event, arguments):
-        if event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING:
-            self.take("open", arguments[0])
-        elif event in CHANGES and (event != "os.mkdir" or not Path(arguments[0]).exists()):
-            self.take(event.removeprefix("os."), arguments[0])
-
-    def take(self, kind, path):
+    def take(kind, path):
         # The system frees the lock of a process that is killed.
-        is_inside = str(path).startswith(f"{self.folder}/")
-        if not is_inside or Path(path).name.startswith("_lock"):
-            return
-        number = len(self.steps)
-        self.steps.append((kind, Path(path).name))
-        is_due = number == self.stop or (0 <= self.stop < number and not self.only)
-        if is_due and (self.error is not FULL or kind in NEEDS_SPACE):
-            raise self.error
+        if str(path).startswith(f"{folder}/") and not Path(path).name.startswith("_lock"):
+            steps.append((kind, Path(path).name))
+            react(len(steps) - 1, kind)
 
-    @contextlib.contextmanager
-    def watched(self):
-        """Give the archive, whose store asks before it deletes, which Python doesn't notice."""
-        archive = ba.Archive(self.folder)
-        archive.store.guard = lambda: self.take("ask", self.folder / "any")
+    def notice(event, arguments):
+        if event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING:
+            take("open", arguments[0])
+        elif event in CHANGES and (event != "os.mkdir" or not Path(arguments[0]).exists()):
+            take(event.removeprefix("os."), arguments[0])
 
-        def write(path, data):
-            with path.open("wb", buffering=0) as file:
-                file.write(data[: len(data) // 2])
-                self.take("half", path)
-                file.write(data[len(data) // 2 :])
+    def write(path, data):
+        with path.open("wb", buffering=0) as file:
+            file.write(data[: len(data) // 2])
+            take("half", path)
+            file.write(data[len(data) // 2 :])
 
-        def flush(handle):
-            self.take("flush", Path(f"/proc/self/fd/{handle}").readlink())
+    def flush(handle):
+        take("flush", Path(f"/proc/self/fd/{handle}").readlink())
 
-        with mock.patch.object(Path, "write_bytes", write), mock.patch.object(os, "fsync", flush):
-            WATCHING.append(self)
-            try:
-                yield archive
-            finally:
-                WATCHING.remove(self)
+    # The store asks before it deletes, which Python doesn't notice.
+    archive.store.guard = lambda: take("ask", folder / "any")
+    with mock.patch.object(Path, "write_bytes", write), mock.patch.object(os, "fsync", flush):
+        LISTENERS.append(notice)
+        try:
+            fill(archive)
+        finally:
+            LISTENERS.remove(notice)
+    return steps
+
+
+def killed(fill, folder, stops):
+    """Fill an archive; return copies: what it leaves if it is killed at one of some steps."""
+    copies = []
+
+    def copy(number, _):
+        if number in stops:
+            place = tempfile.mkdtemp(dir=folder.parent)
+            copies.append(shutil.copytree(folder, place, dirs_exist_ok=True))
+
+    steps_of(fill, folder, copy)
+    return copies
+
+
+def put(copy, folder):
+    """Put a copy of an archive into a folder, in the place of what is there; return the folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return shutil.copytree(copy, folder)
 
 
 @dataclass
@@ -120,26 +119,18 @@ class Scenario:
     before: Path
     fill: Callable
     made: Path
-    whole: object = None
-    steps: object = None
 
-    def run(self, folder, **how):
-        """Run in an archive; return the steps."""
-        disk = Disk(folder, **how)
-        with disk.watched() as archive:
-            self.fill(archive)
-        return disk.steps
+    def __post_init__(self):
+        self.steps = steps_of(self.fill, put(self.before, self.made))
+        self.whole = left_by(self.made)
 
-    def copied(self, folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        return shutil.copytree(self.before, folder)
-
-    def assert_completes(self, folder):
-        """Check that the archive is whole, and that another run completes it."""
+    def assert_completes(self, folder, *stops):
+        """Check that an archive is whole and that a run completes it; return as `killed`."""
         assert_whole(folder)
-        self.run(folder)
+        copies = killed(self.fill, folder, stops)
         assert left_by(folder) == self.whole
-        assert not [name for name in content_of(folder) if name.endswith(".tmp")]
+        assert not leftovers(folder)
+        return copies
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +161,7 @@ def scenarios(tmp_path_factory):
             "an import over rows of a node": ("middle", import_last_and_all),
         }
         for kind, (before, fill) in made.items():
-            scenario = made[kind] = Scenario(folder / before, fill, folder / f"after {kind}")
-            scenario.steps = scenario.run(scenario.copied(scenario.made))
-            scenario.whole = left_by(scenario.made)
+            made[kind] = Scenario(folder / before, fill, folder / f"after {kind}")
         whole = [scenario.whole for scenario in made.values()]
         assert whole[0] == whole[1] != whole[2]
         yield made
@@ -205,38 +194,49 @@ def assert_whole(folder):
             assert answer.span[0] <= TIMES[first - 1] <= TIMES[last - 1] < answer.span[1]
 
 
-SAME = {("ask", "open"), ("ask", "mkdir")}
-ENDS = [
-    ("a first run", KilledError, 0, 5),
-    ("a backfill", KilledError, 1, 5),
-    ("a confirmation", KilledError, 0, 2),
-    ("an import", KilledError, 0, 29),
-    ("an import over rows of a node", KilledError, 1, 9),
-    ("a first run", FULL, 0, 9),
-    ("a backfill", KeyboardInterrupt, 0, 9),
+def leftovers(folder):
+    return [name for name in content_of(folder) if name.endswith(".tmp")]
+
+
+KILLS = [
+    ("a first run", 11),
+    ("a backfill", 11),
+    ("a confirmation", 4),
+    ("an import", 41),
+    ("an import over rows of a node", 19),
 ]
 
 
-@pytest.mark.parametrize(("kind", "error", "first", "stride"), ENDS)
-def test_ended_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
-    *, scenarios, tmp_path, kind, error, first, stride
+@pytest.mark.parametrize(("kind", "stride"), KILLS)
+def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
+    scenarios, tmp_path, kind, stride
 ):
     scenario, folder = scenarios[kind], tmp_path / "archive"
-    kinds = [*(step for step, _ in scenario.steps), "end"]
-    # Nothing changes between asking to write a file and opening it, nor while one is flushed.
-    stops = [n for n, pair in enumerate(itertools.pairwise(kinds)) if pair not in SAME]
-    stops = [n for n in stops if kinds[n] != "flush"]
-    ends = error if isinstance(error, type) else type(error)
-    for stop in stops[first::stride]:
-        scenario.copied(folder)
-        with pytest.raises(ends):
-            scenario.run(folder, stop=stop, error=error, only=error is KeyboardInterrupt)
-        if error is KilledError:
-            # The next one meets what was left, and is killed as well.
-            with contextlib.suppress(KilledError):
-                scenario.run(folder, stop=stop * 7 % len(scenario.steps))
-        else:
-            assert not [name for name in content_of(folder) if name.endswith(".tmp")]
+    stops = range(0, len(scenario.steps), stride)
+    copies = killed(scenario.fill, put(scenario.before, folder), stops)
+    for stop, copy in zip(stops, copies, strict=True):
+        # The next one meets what was left, and is killed as well.
+        for again in scenario.assert_completes(put(copy, folder), stop * 7 % len(scenario.steps)):
+            scenario.assert_completes(put(again, folder))
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("a first run", OSError), ("a backfill", KeyboardInterrupt)]
+)
+def test_failed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
+    scenarios, tmp_path, kind, error
+):
+    scenario, folder = scenarios[kind], tmp_path / "archive"
+    for stop in range(0, len(scenario.steps), 9):
+
+        def fail(number, step, stop=stop):
+            is_full = error is OSError and number > stop and step in NEEDS_SPACE
+            if number == stop or is_full:
+                raise error(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with pytest.raises(error):
+            steps_of(scenario.fill, put(scenario.before, folder), fail)
+        assert not leftovers(folder)
         scenario.assert_completes(folder)
 
 
@@ -252,39 +252,30 @@ def test_each_file_that_a_run_leaves_has_been_flushed_whole_and_renamed(scenario
 
 
 def test_interrupted_at_any_progress_what_is_complete_is_committed(scenarios, tmp_path):
-    scenario, folder, ends, steps = scenarios["a first run"], tmp_path / "archive", [], []
-    run_export(NODE, scenario.copied(folder), **FIRST, progress=lambda *_: steps.append(1))
-
-    for stop in range(len(steps)):
-        left = iter(range(stop))
-
-        def interrupt(*_, left=left):
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
+    scenario, folder, ends = scenarios["a first run"], tmp_path / "archive", [START]
+    while ends[-1] < END:
+        progress = mock.Mock(side_effect=[None] * (len(ends) - 1) + [KeyboardInterrupt])
         with pytest.raises(KeyboardInterrupt):
-            run_export(NODE, scenario.copied(folder), **FIRST, progress=interrupt)
+            run_export(NODE, put(scenario.before, folder), **FIRST, progress=progress)
         ends.append(spans_of(folder)[-1][1])
         assert state_of(folder).evidence.complete
         scenario.assert_completes(folder)
     assert ends == sorted({*ends})
-    assert ends[-1] == END
 
 
 @contextlib.contextmanager
 def unwritable(folder):
     """Take away the right to write to a folder, from root too."""
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    user = os.geteuid()
-    if not user:
-        os.seteuid(65534)
+    folders, user = [folder, *filter(Path.is_dir, folder.rglob("*"))], os.geteuid()
+    for each in folders:
+        each.chmod(0o555)
+    os.seteuid(user or 65534)
     try:
         yield
     finally:
         os.seteuid(user)
-        for path in [folder, *folder.rglob("*")]:
-            path.chmod(0o755)
+        for each in folders:
+            each.chmod(0o755)
 
 
 @pytest.mark.parametrize("kind", ["a first run", "a backfill"])
@@ -292,26 +283,22 @@ def test_a_folder_that_may_not_be_written_to_is_named_and_stays_as_it_was(scenar
     scenario = scenarios[kind]
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)  # pytest's own are closed to others
-        folder = scenario.copied(Path(name, "archive"))
+        folder = put(scenario.before, Path(name, "archive"))
         kept = content_of(folder)
         with unwritable(folder), pytest.raises(PermissionError, match=str(folder)):
-            scenario.run(folder)
+            scenario.fill(folder)
         assert content_of(folder) == kept
         scenario.assert_completes(folder)
 
 
 def test_killed_at_any_step_rows_on_which_a_node_and_segments_differ_prove_nothing(tmp_path):
-    write_segments(tmp_path / "segments", ROWS)
-    moment = from_microseconds(OTHER.timestamp_ns // 1000)
-    run_export(node_of(OTHERS), tmp_path / "before", **FIRST)
-    for stop in itertools.count(step=5):
-        disk = Disk(shutil.copytree(tmp_path / "before", tmp_path / f"{stop}"), stop)
-        with contextlib.suppress(KilledError), disk.watched() as archive:
-            ba.import_segments(archive, tmp_path / "segments")
-        archive = ba.Archive(disk.folder)
+    folder, when = tmp_path / "archive", from_microseconds(OTHER.timestamp_ns // 1000)
+    paths = write_segments(tmp_path / "segments", ROWS)
+    run_export(node_of(OTHERS), folder, **FIRST)
+    fill = partial(ba.import_segments, paths=paths)
+    for copy in [*killed(fill, folder, range(0, 1000, 5)), folder]:
+        archive = ba.Archive(copy)
         is_new = lines_of_rows([ROWS[5]])[0] in lines_of_table(archive.read(partial=True))
         complete = archive.status().complete
-        assert not is_new or not any(start <= moment < end for start, end in complete)
-        if len(disk.steps) < stop:
-            break
+        assert not is_new or not any(start <= when < end for start, end in complete)
     assert is_new
