@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import random
+import re
 import shutil
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -24,6 +26,7 @@ from tests.archive.exporting import (
     START,
     assert_holds,
     content_of,
+    in_spans,
     lasting,
     loaded,
     node_of,
@@ -33,13 +36,14 @@ from tests.archive.exporting import (
     unchanged,
 )
 from tests.cli.running import run
-from tests.loopback import LIMITS, V71_LIMITS, Fault, Kind, spoilt
-from tests.moments import from_microseconds, moment_text, to_microseconds
+from tests.loopback import LIMITS, V71_LIMITS, Fault, Kind
+from tests.moments import from_microseconds, moment_text
 from tests.node.asking import NOWHERE
 from tests.node.truth import matching
 
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1]
+BEFORE_MONTH = max(time for time in TIMES if time < MONTH)
 
 
 CLOSED = {**V71_LIMITS, "canProposeAsset": False}
@@ -111,15 +115,6 @@ def test_any_runs_at_a_node_that_grows_and_fails_leave_the_archive_of_one_run(
     assert not [name for name in content_of(split) if name.endswith(".tmp")]
 
 
-def test_an_earlier_start_fills_backwards_and_asks_for_nothing_else(node, tmp_path):
-    folder = tmp_path / "a"
-    run_export(node, folder, start=MONTH, end=END)
-    run = run_export(node, folder, start=START, end=END)
-    assert run.spans == [(from_microseconds(START), from_microseconds(MONTH))]
-    assert run.rows == len([row for row in ROWS if row.timestamp_ns < MONTH * 1000])
-    assert_holds(folder, ROWS, whole=(START, END))
-
-
 def test_the_default_end_lies_behind_now_by_the_lag(node, tmp_path):
     node.block_timestamp = 4_000_000_000 * 10**9
     before = pd.Timestamp.now("UTC")
@@ -132,15 +127,30 @@ def test_the_default_end_lies_behind_now_by_the_lag(node, tmp_path):
 # What a run asks for
 
 
-def test_a_run_asks_the_overlap_and_what_follows_and_nothing_before(node, tmp_path):
+@pytest.mark.parametrize(
+    ("held", "head", "asked", "spans"),
+    [
+        ((MONTH, END), END, {"start": START, "end": END}, [(START, MONTH)]),
+        ((START, MONTH), END, {"overlap": "0s"}, [(BEFORE_MONTH, END + 1)]),
+        ((START, MONTH), END, {"overlap": "30h"}, [(MONTH - 30 * HOUR, END + 1)]),
+        ((START, END), MONTH, {"end": END + HOUR}, []),
+        ((START, END), START - DAY, {"start": START - HOUR}, []),
+        ((START, END), END, {"end": MONTH}, []),
+    ],
+    ids=["an earlier start", "the last row", "the overlap", "a lag", "a start beyond", "the past"],
+)
+def test_a_run_asks_for_nothing_but_what_is_new_and_the_end_again(
+    *, node, tmp_path, held, head, asked, spans
+):
     folder = tmp_path / "a"
-    run_export(node, folder, start=START, end=MONTH)
-    node.requests.clear()
-    run = run_export(node, folder, end=END, overlap="3h")
-    ((start, end),) = ((to_microseconds(a), to_microseconds(b)) for a, b in run.spans)
-    last = max(time for time in TIMES if time < MONTH)
-    assert (start, end) == (min(MONTH - 3 * HOUR, last), END)
-    assert run.rows == len([row for row in ROWS if row.timestamp_ns >= MONTH * 1000])
+    run_export(node, folder, start=held[0], end=held[1])
+    before, node.block_timestamp = lasting(folder), head * 1000
+    run = run_export(node, folder, **asked)
+    assert run.spans == [tuple(map(from_microseconds, span)) for span in spans]
+    known = matching(ROWS, start=held[0], end=held[1])
+    assert run.rows == len({*in_spans(ROWS, [(*span, True) for span in spans])} - {*known})
+    assert_holds(folder, ROWS)
+    assert spans or lasting(folder) == before
 
 
 def test_a_loop_of_runs_sends_no_more_requests_than_it_has_windows_and_four_a_run(node, tmp_path):
@@ -259,13 +269,7 @@ def test_a_refusal_of_the_limits_ends_the_run_before_anything_is_covered(node, f
 # Another network
 
 
-def foreign(seed=99):
-    """Rows of another network, which stands at the same blocks of none of these."""
-    return [
-        replace(row, timestamp_ns=row.timestamp_ns + 1000)
-        for row in spread_history(seed, start=START, end=END + 4 * HOUR - 10, rows=400)
-        if row.timestamp_ns // 1000 + 1 not in TIMES
-    ]
+FOREIGN = [replace(row, timestamp_ns=row.timestamp_ns + (4 * HOUR + 1) * 1000) for row in ROWS]
 
 
 @pytest.mark.parametrize("failing", [False, True])
@@ -300,7 +304,7 @@ def test_a_node_of_another_network_adds_nothing_at_the_end_nor_before_it_nor_in_
     run_export(node, tmp_path / "a", start=MONTH, end=END)
     run_export(node, tmp_path / "a", start=START + HOUR, end=START + 2 * HOUR)
     with (
-        node_of(foreign(), head=END + 4 * HOUR, limits=CLOSED) as other,
+        node_of(FOREIGN, head=END + 4 * HOUR, limits=CLOSED) as other,
         unchanged(tmp_path / "a"),
         pytest.raises(ArchiveError, match="another network"),
     ):
@@ -312,31 +316,14 @@ def test_a_node_of_another_network_adds_nothing_at_the_end_nor_before_it_nor_in_
 
 def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_path):
     folder, seen = tmp_path / "a", []
-    spoil_first = spoilt(lambda row: row["timestamp"] == str(TIMES[0] * 1000))
 
     def look(*_):
         if (folder / "_archive.json").exists() and spans_of(folder):
             seen.append(len([*folder.glob("_quarantine/*.jsonl")]))
 
-    node = node_of(ROWS, edit_row=spoil_first, faults=look)
+    node = node_of([replace(ROWS[0], balance="x"), *ROWS[1:]], faults=look)
     run_export(node, folder, start=START, end=END, page_size=20, workers=1)
     assert set(seen) == {1}
-
-
-# Nothing to ask for
-
-
-@pytest.mark.parametrize(
-    ("head", "bounds"),
-    [(MONTH, {"end": END + HOUR}), (START - DAY, {"start": START - HOUR}), (END, {"end": MONTH})],
-    ids=["a node that lags", "a start beyond its last block", "an end inside"],
-)
-def test_a_run_that_can_bring_nothing_asks_for_nothing(node, folder, head, bounds):
-    node.block_timestamp = head * 1000
-    before = lasting(folder)
-    run = run_export(node, folder, **bounds)
-    assert (run.spans, run.rows) == ([], 0)
-    assert lasting(folder) == before
 
 
 # Limits
@@ -392,27 +379,29 @@ def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, folder):
 # Damage
 
 
+OLDEST = "date=2023-04-28/changes.parquet"
+MANIFEST, NEWEST = "_archive.json", "changes/date=2023-05-03/changes.parquet"
+
+
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [(b"[]", r"is damaged \((?!\w+Error)"), (None, "is missing"), (b'{"format": 3}', "is newer")],
+    ("name", "damage", "said"),
+    [
+        (MANIFEST, lambda path: path.write_bytes(b"[]"), r"is damaged \((?!\w+Error)"),
+        (MANIFEST, lambda path: path.write_bytes(b'{"format": 3}'), "is newer"),
+        (MANIFEST, Path.unlink, "is missing"),
+        (NEWEST, Path.unlink, "is missing"),
+        (
+            NEWEST,
+            lambda path: shutil.copy(path.parents[1] / OLDEST, path),
+            "is not what was written",
+        ),
+    ],
 )
-def test_an_archive_whose_manifest_cannot_be_read_is_left_alone(node, folder, content, said):
-    path = folder / "_archive.json"
-    path.unlink() if content is None else path.write_bytes(content)
-    for use in (lambda: run_export(node, folder, end=END), lambda: read_all(folder)):
-        with unchanged(folder), pytest.raises(ArchiveError, match=rf"_archive\.json .*{said}"):
-            use()
-    assert node.requests == []
-
-
-@pytest.mark.parametrize("said", ["is missing", "is not what was written"])
-def test_a_damaged_file_is_named_and_nothing_is_written_over_it(node, folder, said):
-    first, *_, path = sorted((folder / "changes").glob("*/changes.parquet"))
-    path.unlink() if said == "is missing" else shutil.copy(first, path)
+def test_what_is_damaged_is_named_and_nothing_is_written_over_it(node, folder, name, damage, said):
+    damage(folder / name)
     node.block_timestamp = (END + HOUR) * 1000
-    before, name = lasting(folder), rf"{path.parent.name}/changes\.parquet"
-    with pytest.raises(ArchiveError, match=f"{name} {said}"):
+    with unchanged(folder), pytest.raises(ArchiveError, match=f"{re.escape(name)} .*{said}"):
         run_export(node, folder, end=END + HOUR)
-    assert lasting(folder) == before
-    with pytest.raises(ArchiveError, match=f"{name} can't be read"):
+    assert name == NEWEST or not node.requests
+    with unchanged(folder), pytest.raises(ArchiveError, match=re.escape(name)):
         read_all(folder)

@@ -21,6 +21,7 @@ from tests.archive.exporting import (
     START,
     assert_holds,
     dont_wait,
+    in_spans,
     node_of,
     run_export,
     spans_of,
@@ -29,7 +30,7 @@ from tests.archive.exporting import (
     unchanged,
 )
 from tests.loopback import LIMITS, V71_LIMITS, Fault, LoopbackNode, nobody, spoilt
-from tests.moments import from_microseconds, range_text
+from tests.moments import both, from_microseconds, range_text
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
 
@@ -58,16 +59,11 @@ def export_from(nodes, folder, **options):
         return ba.export(client, ba.Archive(folder), **{**bounds, "workers": 1, **options})
 
 
-def assert_true(folder, rows=ROWS):
+def assert_true(folder):
     """Check that each row in what is proven is there."""
-    held = set(lines_of_table(ba.Archive(folder).read(start="2020-01-01", partial=True)))
-    for start, end, proven in spans_of(folder):
-        due = [row for row in rows if start <= row.timestamp_ns // 1000 < end]
-        assert not proven or set(lines_of_rows(due)) <= held
-
-
-def sources_of(folder):
-    return [(*each.span, each.node.name) for each in state_of(folder).evidence.answers]
+    held = lines_of_table(ba.Archive(folder).read(start="2020-01-01", partial=True))
+    due = in_spans(ROWS, [span for span in spans_of(folder) if span[2]])
+    assert {*lines_of_rows(due)} <= {*held}
 
 
 def test_rows_of_a_node_that_forgot_are_not_proven_by_one_that_gave_only_its_head(tmp_path, caplog):
@@ -79,7 +75,8 @@ def test_rows_of_a_node_that_forgot_are_not_proven_by_one_that_gave_only_its_hea
     with node_of(ROWS, faults=only_limits) as full, node_of(since(RECENT)) as short:
         export_from([full, short], tmp_path / "a")
     assert spans_of(tmp_path / "a") == [(START, RECENT, False), (RECENT, END, True)]
-    assert {source for *_, source in sources_of(tmp_path / "a")} == {short.url}
+    answers = state_of(tmp_path / "a").evidence.answers
+    assert {answer.node.name for answer in answers} == {short.url}
     said = f"not complete for {range_text(START, RECENT)}"
     assert [said in each.message for each in caplog.records].count(True) == 1
 
@@ -89,7 +86,7 @@ def at(tenth):
 
 
 def rows_between(since, until):
-    return [row for row in ROWS if at(since) <= row.timestamp_ns // 1000 < at(until)]
+    return matching(ROWS, start=at(since), end=at(until))
 
 
 def is_in(spans, moment):
@@ -107,9 +104,10 @@ reaches = st.sets(st.integers(0, 10), min_size=2, max_size=2).map(sorted)
     turns=st.lists(st.integers(0, 2), max_size=5),
     page_size=st.sampled_from([25, 5000]),
     workers=st.sampled_from([1, 4]),
+    start=st.sampled_from([from_microseconds(START), None]),
 )
 def test_what_nodes_hold_is_proven_and_nothing_that_they_forget_or_lack_meanwhile(
-    *, tmp_path_factory, nodes, later, turns, page_size, workers
+    *, tmp_path_factory, nodes, later, turns, page_size, workers, start
 ):
     folder, asked = tmp_path_factory.mktemp("nodes") / "a", itertools.count()
     with contextlib.ExitStack() as stack:
@@ -130,28 +128,22 @@ def test_what_nodes_hold_is_proven_and_nothing_that_they_forget_or_lack_meanwhil
             addresses = [stack.enter_context(server) for server in servers]
         for _ in range(2):
             with contextlib.suppress(ba.IncompleteError):
-                export_from(addresses, folder, page_size=page_size, workers=workers)
+                export_from(addresses, folder, start=start, page_size=page_size, workers=workers)
                 assert_true(folder)
     best = max(until for _, until in nodes)
-    held = [
-        (at(since) if not since else rows_between(since, until)[0].timestamp_ns // 1000, at(until))
-        for since, until in nodes
-    ]
+    held = [(rows_between(*reach)[0].timestamp_ns // 1000, at(reach[1])) for reach in nodes]
     # Its last block is whole, as the chain rests.
     held = [(start, end + (end == at(best) < END)) for start, end in held]
-    complete = state_of(folder).evidence.complete
+    evidence = state_of(folder).evidence
     edges = {edge + beside for span in held for edge in span for beside in (-1, 0)}
-    wrong = [x for x in edges if START <= x < END and is_in(complete, x) != is_in(held, x)]
+    wrong = [x for x in edges if START <= x < END and is_in(evidence.complete, x) != is_in(held, x)]
     assert later or turns or not wrong
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_of_two_nodes_of_unequal_memory_each_is_named_for_what_it_sent(tmp_path, order):
-    with node_of(ROWS) as full, node_of(since(RECENT)) as short:
-        export_from([full, short][::order], tmp_path / "a", page_size=20)
-    assert_holds(tmp_path / "a", ROWS, whole=(START, END))
-    for start, _, source in sources_of(tmp_path / "a"):
-        assert source == full.url or start >= RECENT
+    if not later and not turns:
+        reach_of = {server.url: span for server, span in zip(servers, held, strict=True)}
+        for answer in evidence.answers:
+            assert not answer.reached or both([reach_of[answer.node.name]], [answer.span]) == [
+                answer.span
+            ]
 
 
 @pytest.mark.parametrize("slower", [0, 1])
@@ -335,17 +327,3 @@ def test_the_last_node_that_there_is_is_asked_again_though_it_refuses(tmp_path):
     assert raised.value.refused
     assert session.asked[dead] == 1
     assert session.asked[other] > 1
-
-
-@pytest.mark.parametrize("first", ["full", "short"])
-def test_the_first_run_begins_at_the_oldest_row_that_any_node_remembers(tmp_path, first):
-    with node_of(ROWS) as full, node_of(since(RECENT)) as short:
-        # The one that answers later is asked second.
-        (short if first == "full" else full).latency = 0.02
-        nodes = [full, short] if first == "full" else [short, full]
-        run = export_from(nodes, tmp_path / "a", start=None)
-        with ba.Client([node.url for node in nodes]) as client:
-            table = ba.load_balance_changes(client, end=from_microseconds(END))
-    assert run.spans[0][0] == from_microseconds(TIMES[0])
-    assert_holds(tmp_path / "a", ROWS, whole=(TIMES[0], END))
-    assert lines_of_table(table) == lines_of_rows(ROWS)
