@@ -59,12 +59,6 @@ def node():
     return node_of(ROWS)
 
 
-def read_all(folder, **options):
-    return Archive(folder).read(
-        start=from_microseconds(START), end=from_microseconds(END), **options
-    )
-
-
 moments = st.sampled_from([START, END, MONTH, *TIMES]) | st.integers(START, END)
 bounds = st.lists(moments, min_size=2, max_size=2, unique=True).map(sorted).map(tuple)
 
@@ -111,7 +105,7 @@ def test_any_runs_at_a_node_that_grows_and_fails_leave_the_archive_of_one_run(
     expected = loaded(node, START, END)
     assert spans_of(split) == [(START, END, True)]
     assert lasting(split) == lasting(folder / "one")
-    pd.testing.assert_frame_equal(read_all(split), expected)
+    pd.testing.assert_frame_equal(Archive(split).read(), expected)
     assert not [name for name in content_of(split) if name.endswith(".tmp")]
 
 
@@ -260,10 +254,14 @@ def test_a_last_block_that_the_node_does_not_vouch_for_is_left_out(tmp_path, opt
 
 
 @pytest.mark.parametrize("fault", [Fault.code(403, 3), Fault.code(500, 3), Fault(Kind.RESET)])
-def test_a_refusal_of_the_limits_ends_the_run_before_anything_is_covered(node, folder, fault):
+def test_a_refusal_of_the_limits_ends_the_run_before_anything_is_bound_or_covered(
+    node, folder, tmp_path, fault
+):
     node.faults = lambda _, request: fault if request.path == LIMITS else None
-    with unchanged(folder), pytest.raises(RequestError):
-        run_export(node, folder, end=END + HOUR)
+    for place in (folder, tmp_path / "new"):
+        with unchanged(place), pytest.raises(RequestError):
+            run_export(node, place, end=END + HOUR)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["_lock"]
 
 
 # Another network
@@ -354,14 +352,6 @@ def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tm
     assert rows[0]["first_seen"] < rows[0]["last_seen"] < rows[1]["first_seen"]
 
 
-def test_a_node_that_does_not_answer_binds_no_archive(node, tmp_path):
-    node.start()
-    node.stop()
-    with pytest.raises(RequestError):
-        run_export(node, tmp_path / "a", start=START, end=END, asset_id="ab" * 32)
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["_lock"]
-
-
 # A node that says itself what it may lack: an archive that is served
 
 
@@ -404,4 +394,4 @@ def test_what_is_damaged_is_named_and_nothing_is_written_over_it(node, folder, n
         run_export(node, folder, end=END + HOUR)
     assert name == NEWEST or not node.requests
     with unchanged(folder), pytest.raises(ArchiveError, match=re.escape(name)):
-        read_all(folder)
+        Archive(folder).read()

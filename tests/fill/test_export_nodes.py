@@ -45,12 +45,8 @@ STRANGERS = [replace(row, asset_id=row.asset_id[::-1]) for row in ROWS]
 CLOSED = {**V71_LIMITS, "canProposeAsset": False}
 
 
-def since(moment):
-    return matching(ROWS, start=moment)
-
-
-def until(moment):
-    return matching(ROWS, end=moment)
+def between(start=None, end=None):
+    return matching(ROWS, start=start, end=end)
 
 
 def export_from(nodes, folder, **options):
@@ -72,7 +68,7 @@ def test_rows_of_a_node_that_forgot_are_not_proven_by_one_that_gave_only_its_hea
     def only_limits(_, request):
         return None if request.path == LIMITS else Fault.status(503)
 
-    with node_of(ROWS, faults=only_limits) as full, node_of(since(RECENT)) as short:
+    with node_of(ROWS, faults=only_limits) as full, node_of(between(RECENT)) as short:
         export_from([full, short], tmp_path / "a")
     assert spans_of(tmp_path / "a") == [(START, RECENT, False), (RECENT, END, True)]
     answers = state_of(tmp_path / "a").evidence.answers
@@ -85,16 +81,12 @@ def at(tenth):
     return START + (END - START) * tenth // 10
 
 
-def rows_between(since, until):
-    return matching(ROWS, start=at(since), end=at(until))
-
-
 def is_in(spans, moment):
     return any(start <= moment < end for start, end in spans)
 
 
-reaches = st.sets(st.integers(0, 10), min_size=2, max_size=2).map(sorted)
-"""From when to when a node has rows, in tenths of the history."""
+reaches = st.sets(st.integers(0, 10).map(at), min_size=2, max_size=2).map(sorted)
+"""From when to when a node has rows."""
 
 
 @settings(max_examples=12)
@@ -111,39 +103,36 @@ def test_what_nodes_hold_is_proven_and_nothing_that_they_forget_or_lack_meanwhil
 ):
     folder, asked = tmp_path_factory.mktemp("nodes") / "a", itertools.count()
     with contextlib.ExitStack() as stack:
-        servers = [node_of(rows_between(*reach), head=at(reach[1])) for reach in nodes]
+        servers = [node_of(between(*reach), head=reach[1]) for reach in nodes]
 
         def change(*_):
             if later and next(asked) >= later[0]:
                 for server in servers:
-                    server.replace(rows_between(*later[1]))
-                    server.block_timestamp = at(later[1][1]) * 1000
+                    server.replace(between(*later[1]))
+                    server.block_timestamp = later[1][1] * 1000
 
         for server in servers:
             server.faults = change
-        if turns:
-            balancer = LoopbackNode(backends=servers, turns=turns, faults=change)
-            addresses = [stack.enter_context(balancer)]
-        else:
-            addresses = [stack.enter_context(server) for server in servers]
+        balancer = LoopbackNode(backends=servers, turns=turns, faults=change)
+        addresses = [stack.enter_context(node) for node in ([balancer] if turns else servers)]
         for _ in range(2):
             with contextlib.suppress(ba.IncompleteError):
                 export_from(addresses, folder, start=start, page_size=page_size, workers=workers)
                 assert_true(folder)
+    if later or turns:
+        return
     best = max(until for _, until in nodes)
-    held = [(rows_between(*reach)[0].timestamp_ns // 1000, at(reach[1])) for reach in nodes]
+    held = [(between(*reach)[0].timestamp_ns // 1000, reach[1]) for reach in nodes]
     # Its last block is whole, as the chain rests.
-    held = [(start, end + (end == at(best) < END)) for start, end in held]
+    held = [(start, end + (end == best < END)) for start, end in held]
     evidence = state_of(folder).evidence
     edges = {edge + beside for span in held for edge in span for beside in (-1, 0)}
-    wrong = [x for x in edges if START <= x < END and is_in(evidence.complete, x) != is_in(held, x)]
-    assert later or turns or not wrong
-    if not later and not turns:
-        reach_of = {server.url: span for server, span in zip(servers, held, strict=True)}
-        for answer in evidence.answers:
-            assert not answer.reached or both([reach_of[answer.node.name]], [answer.span]) == [
-                answer.span
-            ]
+    assert not [
+        x for x in edges if START <= x < END and is_in(evidence.complete, x) != is_in(held, x)
+    ]
+    reach_of = {server.url: [span] for server, span in zip(servers, held, strict=True)}
+    proofs = [answer for answer in evidence.answers if answer.reached]
+    assert all(both(reach_of[x.node.name], [x.span]) == [x.span] for x in proofs)
 
 
 @pytest.mark.parametrize("slower", [0, 1])
@@ -159,7 +148,7 @@ def test_two_healthy_nodes_of_a_chain_at_rest_prove_its_last_block(tmp_path, slo
 def test_nodes_behind_one_address_that_lag_or_forgot_are_not_of_another_network(tmp_path):
     lag = START + DAY
     run_export(node_of(ROWS), tmp_path / "a", start=START, end=END - DAY)
-    backends = [node_of(ROWS), node_of(until(lag), head=lag), node_of(since(END - HOUR))]
+    backends = [node_of(ROWS), node_of(between(end=lag), head=lag), node_of(between(END - HOUR))]
     for turns in itertools.permutations(range(3)):
         with LoopbackNode(backends=backends, turns=turns) as node:
             export_from([node], tmp_path / "a", end=from_microseconds(END - DAY))
@@ -196,7 +185,7 @@ def test_a_stranger_among_several_is_left_out_with_a_warning_and_strangers_alone
 def test_one_that_lags_among_several_is_named_in_a_warning(tmp_path, caplog, order, headers):
     lag = END - DAY
     with (
-        node_of(until(lag), head=lag, block_headers=headers) as behind,
+        node_of(between(end=lag), head=lag, block_headers=headers) as behind,
         node_of(ROWS, block_headers=headers) as node,
     ):
         nodes = [behind, node][::order]
@@ -204,14 +193,14 @@ def test_one_that_lags_among_several_is_named_in_a_warning(tmp_path, caplog, ord
         assert "lags" not in caplog.text
         run = export_from(nodes, tmp_path / "a")
     assert not run.lagging
-    held = ROWS if headers else until(TIMES[-1])
+    held = ROWS if headers else between(end=TIMES[-1])
     assert_holds(tmp_path / "a", held, whole=(START, TIMES[-1]))
     assert caplog.text.count(f"{behind.url} lags") == 1
 
 
 def test_a_node_without_block_headers_that_lags_and_catches_up_loses_nothing(tmp_path):
     folder = tmp_path / "a"
-    behind = until(END - 27 * HOUR)
+    behind = between(end=END - 27 * HOUR)
     newest = behind[-1].timestamp_ns // 1000
     node = node_of(behind, block_headers=False)
     run_export(node, folder, start=START)

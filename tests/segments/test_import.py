@@ -25,7 +25,7 @@ from tests.archive.exporting import (
 from tests.columns import known_of
 from tests.node.asking import NOWHERE
 from tests.node.truth import lines_of_rows, lines_of_table, matching
-from tests.segments.writer import CHAIN, ROWS, START, make_segments, write_segments
+from tests.segments.writer import CHAIN, ROWS, START, limits_at, make_segments, write_segments
 
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1] + 1
@@ -168,17 +168,11 @@ def test_segments_of_another_network_leave_an_archive_with_rows_of_their_time_as
         assert done.rows == len(others) + len(early)
 
 
-def limits_at(moment, **values):
-    names = ["can_propose_market", "can_propose_asset", "propose_market_enabled"]
-    flags = dict.fromkeys([*names, "propose_asset_enabled", "genesis_loaded"], True)
-    return {"vega_time": moment * 1000, **flags, **values}
-
-
 def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path):
     changes = [
-        limits_at(TIMES[0], can_propose_market=False, genesis_loaded=False),
-        limits_at(TIMES[10], can_propose_market=False),
-        limits_at(TIMES[40], propose_asset_enabled_from=TIMES[3] * 1000),
+        limits_at(TIMES[0] * 1000, can_propose_market=False, genesis_loaded=False),
+        limits_at(TIMES[10] * 1000, can_propose_market=False),
+        limits_at(TIMES[40] * 1000, propose_asset_enabled_from=TIMES[3] * 1000),
     ]
     changes[0] |= {"propose_asset_enabled_from": -(10**15), "propose_market_enabled_from": 0}
     first, *_ = paths = write_segments(tmp_path / "segments", ROWS, limits=changes)
@@ -211,7 +205,7 @@ def test_limits_of_a_year_that_nobody_can_mean_are_named_before_anything_is_writ
             [row] = part.tables["currentstate/network_limits"]
             row["propose_asset_enabled_from"] = f"{year}-01-01 00:00:00+00"
 
-    write_segments(tmp_path / "segments", ROWS, limits=[limits_at(TIMES[0])], edit=edit)
+    write_segments(tmp_path / "segments", ROWS, limits=[limits_at(TIMES[0] * 1000)], edit=edit)
     with pytest.raises(ba.DecodeError, match=f"'{year}-01-01 00:00:00.00' is no moment in UTC"):
         ba.import_segments(tmp_path / "archive", tmp_path / "segments")
     assert not (tmp_path / "archive").exists()

@@ -24,6 +24,7 @@ from tests.segments.writer import (
     ROWS,
     content_id,
     flip,
+    limits_at,
     make_segments,
     old_segment,
     pg_time,
@@ -32,11 +33,7 @@ from tests.segments.writer import (
 
 TIMES = sorted({row.timestamp_ns for row in ROWS})
 TABLES = [*COLUMNS]
-LIMITS = {
-    **dict.fromkeys(COLUMNS["currentstate/network_limits"].split()[2:7], True),
-    **dict.fromkeys(["vega_time", "propose_asset_enabled_from"], TIMES[0]),
-}
-SEGMENT = make_segments(ROWS, limits=[LIMITS])[0]
+SEGMENT = make_segments(ROWS, limits=[limits_at(TIMES[0], propose_asset_enabled_from=TIMES[0])])[0]
 
 
 def noted(table):

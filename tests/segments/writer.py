@@ -182,6 +182,12 @@ def write_segments(
     return [segment.write(folder) for segment in segments]
 
 
+def limits_at(nanoseconds: int, **values: Any) -> dict[str, Any]:
+    """Return a change of the limits: all flags are set but those given otherwise."""
+    names = COLUMNS["currentstate/network_limits"].split()[2:7]
+    return {"vega_time": nanoseconds, **dict.fromkeys(names, True), **values}
+
+
 def old_segment(folder: Path, name: str = f"{CHAIN}-1-300.tar") -> Path:
     """Write a segment as nodes older than v0.71 did: snapshots in a tar."""
     folder.mkdir(parents=True, exist_ok=True)
