@@ -97,9 +97,6 @@ class Surface:
         return run_export(source.node, folder, **options)
 
 
-of_nodes = pytest.mark.parametrize("surface", ["export"], indirect=True)
-
-
 @pytest.fixture(scope="module", params=["export", "import"])
 def surface(request):
     return Surface(request.param)
@@ -318,19 +315,6 @@ def test_a_run_that_fails_half_way_keeps_what_is_before_and_the_next_goes_on(
     done = surface.fill(Source(tmp_path), folder, end=END)
     if surface.imports:
         assert moment(START) < done.spans[0][0] <= moment(end)
-    assert_whole(folder, made)
-
-
-@of_nodes
-def test_what_a_node_may_have_forgotten_is_unproven_until_another_has_it(surface, tmp_path, made):
-    folder, oldest = tmp_path / "a", GAPS[1][1]
-    kept = [row for row in ROWS if row.timestamp_ns >= oldest * 1000]
-    surface.fill(Source(tmp_path, kept), folder, start=START, end=END)
-    assert spans_of(folder) == [(START, oldest, False), (oldest, END, True)]
-    assert_holds(folder, kept)
-    with pytest.raises(ba.IncompleteError, match="may have forgotten rows"):
-        ba.Archive(folder).read(start=moment(START))
-    surface.fill(Source(tmp_path), folder, end=END, fill_gaps=True)
     assert_whole(folder, made)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import requests
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -89,7 +89,12 @@ reaches = st.sets(st.integers(0, 10).map(at), min_size=2, max_size=2).map(sorted
 """From when to when a node has rows."""
 
 
+PLAIN = {"later": None, "turns": [], "page_size": 25, "workers": 1, "start": None}
+
+
 @settings(max_examples=12)
+@example(nodes=[[RECENT, END], [START, END]], **PLAIN)
+@example(nodes=[[START, END], [RECENT, END]], **PLAIN)
 @given(
     nodes=st.lists(reaches, min_size=1, max_size=3),
     later=st.none() | st.tuples(st.integers(1, 30), reaches),

@@ -48,6 +48,9 @@ def test_the_rows_of_segments_are_those_of_the_node(tmp_path_factory, rows, each
     quiet = data.draw(st.lists(st.integers(-(10**9), 10**9), max_size=9))
     quiet = [TIMES[0] + 10**12 + n * 1000 for n in quiet]
     segments = data.draw(st.permutations(make_segments(rows, each=each, quiet=quiet)))
+    if data.draw(st.booleans(), "named as in IPFS"):
+        for segment in segments:
+            segment.name = f"{content_id(segment)}.zip"
     for number, segment in enumerate(segments + segments[: data.draw(st.integers(0, 2))]):
         root, zipped = data.draw(st.sampled_from(["", "in/"])), data.draw(st.booleans())
         segment.write(folder / str(number), root=root, zipped=zipped)
@@ -221,6 +224,7 @@ DAMAGES = {
     "a block is missing": (without_block(3), ba.IncompleteError, "missing: 11"),
     "a block and its balances": (lost(3, kept="history/ledger"), ba.IncompleteError, "missing: 11"),
     "a block and its ledger": (lost(3, kept="history/balances"), ba.IncompleteError, "missing: 11"),
+    "a block but its accounts": (lost(4), ba.IncompleteError, "missing: 12"),
     "the first block is missing": (without_block(0), ba.IncompleteError, "missing: 8"),
     "more blocks than there are": (metadata(-1, HeightTo=150), ba.IncompleteError, "49 to 150"),
     "more blocks than can be": (metadata(-1, HeightTo=10**15), ba.IncompleteError, "49 to 1,000,"),
