@@ -58,7 +58,7 @@ sys.addaudithook(lambda *event: [listener(*event) for listener in LISTENERS])
 
 
 def steps_of(fill, folder, react=lambda *_: None):
-    """Fill the archive in a folder; return the steps, each of which `react` gets before."""
+    """Fill the archive in a folder; return the steps. `react` is called before each is taken."""
     archive, steps = ba.Archive(folder), []
 
     def take(kind, path):
