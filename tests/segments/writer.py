@@ -52,8 +52,6 @@ COLUMNS = {
     "history/ledger": "ledger_entry_time account_from_id account_to_id quantity tx_hash vega_time "
     "transfer_time type account_from_balance account_to_balance",
 }
-"""Of each table; those that have no value here are null."""
-
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -161,7 +159,8 @@ def make_segments(
             "currentstate/network_limits": [_limit(x) for x in limits if x["vega_time"] <= last],
             "history/balances": [_balance(r) for r in levels if begin <= r.timestamp_ns <= last],
             "history/blocks": [
-                {"vega_time": pg_time(at), "height": str(n)} for n, at in enumerate(part, lowest)
+                {"vega_time": pg_time(at), "height": str(n), "hash": _bytes(at)}
+                for n, at in enumerate(part, lowest)
             ],
             "history/ledger": [e for at, e in entries if begin <= at <= last],
         }
@@ -225,6 +224,10 @@ def content_id(segment: Segment) -> str:
     return "Qm" + hashlib.sha256(segment.name.encode()).hexdigest()[:44]
 
 
+def _bytes(seed: object) -> str:
+    return "\\x" + hashlib.sha256(str(seed).encode()).hexdigest()
+
+
 def _account(row: Row) -> str:
     return "\\x" + row.account_id
 
@@ -233,6 +236,7 @@ def _balance(row: Row) -> dict[str, str | None]:
     return {
         "account_id": _account(row),
         "vega_time": pg_time(row.timestamp_ns),
+        "tx_hash": _bytes(row.timestamp_ns),
         "balance": str(row.balance),
     }
 
@@ -253,6 +257,7 @@ def _accounts(rows: Iterable[Row]) -> Iterator[dict[str, str | None]]:
                     "asset_id": pg_bytes(row.asset_id),
                     "market_id": pg_bytes(market),
                     "type": str(number),
+                    "tx_hash": _bytes(account),
                     "vega_time": pg_time(row.timestamp_ns),
                 }
 
@@ -266,6 +271,11 @@ def _assets(assets: Mapping[str, tuple[str, int]], at: int) -> Iterator[dict[str
                 "name": name,
                 "symbol": symbol if version else "OLD",
                 "decimals": str(decimals if version else 0),
+                "quantum": "1",
+                "lifetime_limit": "0",
+                "withdraw_threshold": "0",
+                "status": "STATUS_ENABLED",
+                "tx_hash": _bytes(asset),
                 "vega_time": pg_time(at + (version - 1) * 10**9),
             }
 
@@ -276,7 +286,7 @@ def _limit(limits: Mapping[str, Any]) -> dict[str, str | None]:
             return "t" if value else "f"
         return None if value is None else pg_time(value)
 
-    return {name: spelt(value) for name, value in limits.items()}
+    return {"tx_hash": _bytes("limits")} | {name: spelt(limits[name]) for name in limits}
 
 
 def _ledger(rows: Sequence[Row], seed: int) -> list[tuple[int, dict[str, str | None]]]:
@@ -291,8 +301,17 @@ def _ledger(rows: Sequence[Row], seed: int) -> list[tuple[int, dict[str, str | N
         part = rng.randrange(abs(net))
         for quantity in (part, abs(net) - part):
             ends = (bank, _account(row)) if net > 0 else (_account(row), bank)
-            entry = dict(zip(("account_from_id", "account_to_id"), ends, strict=True))
-            entry |= {"quantity": str(quantity), "vega_time": pg_time(row.timestamp_ns)}
+            at = pg_time(row.timestamp_ns)
+            entry = {
+                "ledger_entry_time": pg_time(row.timestamp_ns + len(entries) * 1000),
+                "account_from_id": ends[0],
+                "account_to_id": ends[1],
+                "quantity": str(quantity),
+                "tx_hash": _bytes(len(entries)),
+                "vega_time": at,
+                "transfer_time": at,
+                "type": "4",
+            }
             entries.append((row.timestamp_ns, entry))
     return entries
 
