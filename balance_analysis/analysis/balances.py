@@ -35,11 +35,10 @@ from balance_analysis.analysis.steps import (
     NEVER,
     Steps,
     as_of,
-    check_fits,
     map_blocks,
-    name_of,
     repeat_ids,
     take_ids,
+    with_amounts,
 )
 from balance_analysis.analysis.totals import each_holder, sum_at
 from balance_analysis.errors import logger
@@ -218,6 +217,8 @@ def balance_series(
     ValueError
         If `start` is not before `end`, `freq` or `tz` is unknown, or the result is too large for
         memory.
+    OverflowError
+        If an amount of the result has more than 38 digits, which takes several accounts.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -287,8 +288,14 @@ def _series(
     check_cells(len(steps), len(points))
     words, states = _cells(steps, points)
     if layout == "wide":
-        balances = int128.to_balances(words, states != _UNKNOWN)
-        return wide_frame(balances, to_times(points, grid.zone).rename("timestamp"), steps.accounts)
+        index = to_times(points, grid.zone).rename("timestamp")
+
+        def name(cell: int) -> str:
+            number, point = divmod(cell, len(points))
+            return f"the balance of {steps.name(number)} at {moment_text(int(points[point]))}"
+
+        balances = int128.to_balances(words, states != _UNKNOWN, name)
+        return wide_frame(balances, index, steps.accounts)
     times = to_times(np.tile(points, len(steps)), grid.zone)
     return _frame(repeat_ids(steps.accounts, len(points)), words, states, times)
 
@@ -307,7 +314,7 @@ def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame
 def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
     """Return each account's words and state at each point."""
     height = len(points)
-    words = np.empty((len(steps) * height, 2), np.int64)
+    words = np.empty((len(steps) * height, steps.words.shape[1]), np.int64)
     states = np.full(len(words), _CARRIED, np.int8)
 
     def fill(first: int, block: Steps) -> None:
@@ -351,14 +358,9 @@ def _frame(
     states: NDArray[np.int8],
     times: pd.DatetimeIndex,
 ) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            **keys,
-            "timestamp": times,
-            "balance": int128.to_balances(words, states != _UNKNOWN),
-            "state": pd.Categorical.from_codes(states, dtype=_STATES),
-        },
-        copy=False,
+    frame = pd.DataFrame({**keys, "timestamp": times}, copy=False)
+    return with_amounts(frame, balance=(words, states != _UNKNOWN)).assign(
+        state=pd.Categorical.from_codes(states, dtype=_STATES)
     )
 
 
@@ -414,7 +416,7 @@ def holders(
     ValueError
         If `by` is invalid, or `n` is below 1.
     OverflowError
-        If a sum has more than 38 digits.
+        If an amount of the result has more than 38 digits.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -529,7 +531,7 @@ def compare(
     ValueError
         If `at` isn't two moments, the earlier one first, or `by` is invalid.
     OverflowError
-        If a sum or a change has more than 38 digits.
+        If an amount of the result has more than 38 digits.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -553,12 +555,12 @@ def compare(
     history = source.history_at(points)
     steps, groups = history.at(points), make_groups(history, by)
     sums = sum_at(steps, groups, points)
-    first, last = sums.columns["words"].reshape(-1, 2, 2).swapaxes(0, 1)
+    words = sums.columns["words"]
+    first, last = words.reshape(-1, 2, words.shape[1]).swapaxes(0, 1)
     is_first, is_last = sums.unknown.reshape(-1, 2).T == 0
     is_unknown = ~as_of(steps, points)[1].reshape(-1, 2).all(axis=1)
     is_known = is_first & is_last
-    change, too_large = int128.subtract(last, first)
-    check_fits(is_known & too_large, lambda place: f"the change of {name_of(groups.ids, place)}")
+    change = int128.subtract(last, first)
     states = np.select(
         [~is_known, int128.is_zero(change), int128.is_zero(first), int128.is_zero(last)],
         ["unknown", "same", "new", "gone"],
@@ -566,10 +568,9 @@ def compare(
     )
     moves = zip(int128.integers_of(change), is_known, strict=True)
     percents = (100 * move if known else None for move, known in moves)
-    result = groups.ids.assign(
-        before=int128.to_balances(first, is_first),
-        after=int128.to_balances(last, is_last),
-        change=int128.to_balances(change, is_known),
+    result = with_amounts(
+        groups.ids, before=(first, is_first), after=(last, is_last), change=(change, is_known)
+    ).assign(
         change_percent=int128.quotients(percents, map(abs, int128.integers_of(first))),
         state=pd.Categorical(states, dtype=_CHANGES),
         accounts=groups.sizes,

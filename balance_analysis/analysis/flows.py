@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -25,13 +25,12 @@ from balance_analysis.analysis.history import AccountSlices, History, are_known
 from balance_analysis.analysis.steps import (
     Columns,
     Steps,
-    check_fits,
     join,
     map_blocks,
-    name_of,
     spread,
     step_deltas,
     take_ids,
+    with_amounts,
 )
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
 from balance_analysis.table import schema
@@ -102,8 +101,7 @@ def row_deltas(history: History) -> pd.DataFrame:
 
     map_blocks(differ, steps)
     kept = slice(None) if steps.is_row.all() else steps.is_row
-    delta = int128.to_balances(words[kept], ~steps.starts_known[kept])
-    return history.rows.assign(delta=delta)
+    return with_amounts(history.rows, delta=(words[kept], ~steps.starts_known[kept]))
 
 
 @door.any_source
@@ -181,7 +179,7 @@ def flows(
     Raises
     ------
     OverflowError
-        If a delta or a sum has more than 38 digits.
+        If an amount of the result has more than 38 digits.
     ValueError
         If `by` names other columns, `start` is not before `end`, `freq`, `tz`, `layout` or `value`
         is unknown, or the wide layout doesn't fit into memory.
@@ -216,7 +214,9 @@ def flows(
     names = door.group_names(by, source.outline.columns)
     if {*names} != {*schema.ACCOUNT_KEY}:
         source.warn_about_missing_accounts(quiet=False)
-    result = partial(flow_frame, source.outline, grid, full=layout == "wide")
+    result = partial(flow_frame, source.outline, grid)
+    if layout == "wide":
+        result = partial(result, full=True, wanted=[value])
     part = partial(flows_of, grid, names, internal)
     for frame in door.each_group(source, names, grid, part, result):
         if layout == "wide":
@@ -259,11 +259,6 @@ def flows_of(
         accounts that lost or gained rows, and for each bad row that was set aside the number of
         accounts that it may belong to. With `internal`, the changes of the groups' sums follow: see
         `changes_of`.
-
-    Raises
-    ------
-    OverflowError
-        If a delta or a sum has more than 38 digits.
     """
     groups, (steps, _) = door.make_groups(history, by), history.over(grid)
     masks = [history.is_changed, *(history.is_of(bad) for bad in history.set_aside)]
@@ -271,7 +266,8 @@ def flows_of(
     runs = join(map_blocks(partial(_runs, grid.edges), steps))
     starts, count = runs.pop("starts"), len(runs["rows"])
     names = {"changes", "active", "unknown", "net", *({*_CELLS} & {*wanted})}
-    columns = {n: np.empty((count, 2) if n in AMOUNTS else count, np.int64) for n in names}
+    amounts = count, steps.words.shape[1]
+    columns = {n: np.empty(amounts if n in AMOUNTS else count, np.int64) for n in names}
 
     def fill(first: int, block: Steps) -> None:
         cells = slice(*np.searchsorted(runs["groups"], [first, first + len(block)]))
@@ -315,37 +311,34 @@ def _runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
 
 
 def _add_up(steps: Steps, begins: NDArray[np.int64], ends: NDArray[np.int64], out: Columns) -> None:
-    """Write the columns of `flows_of` for runs of rows [begin, end) of one account to `out`.
-
-    Raises
-    ------
-    OverflowError
-        If a delta or a sum has more than 38 digits.
-    """
-    low, high = int128.halves(step_deltas(steps, runs=(begins, ends)))
-    out["changes"][:] = int128.sum_runs((low != 0) | (high != 0), begins, ends)
+    """Write the columns of `flows_of` for runs of rows [begin, end) of one account to `out`."""
+    deltas = int128.columns_of(step_deltas(steps))
+    out["changes"][:] = int128.sum_runs(reduce(np.bitwise_or, deltas) != 0, begins, ends)
     out["active"][:] = out["changes"] > 0
     out["unknown"][:] = is_unknown = steps.starts_known.take(begins)
     if steps.valid_until is not None:
         out["unknown"][:] = int128.sum_runs(steps.starts_known, begins, ends)
     before = int128.take(steps.words, begins - ~is_unknown)
-    _, too_large = int128.subtract(int128.take(steps.words, ends - 1), before, out=out["net"])
+    int128.subtract(int128.take(steps.words, ends - 1), before, out=out["net"])
     if "inflow" in out:
-        is_gain = ~(high >> np.int64(63))  # all bits set unless negative
-        sums = int128.running_sums(low & is_gain.view(np.uint64), high & is_gain)
-        out["inflow"][:], is_inflow_too_large = int128.difference(sums, begins, ends)
-        outflow = int128.subtract(out["inflow"], out["net"], out=out["outflow"])
-        too_large |= is_inflow_too_large | outflow[1]
+        is_gain = ~(deltas[-1] >> np.int64(63))  # all bits set unless negative
+        sums = int128.running_sums([column & is_gain for column in deltas])
+        out["inflow"][:] = int128.difference(sums, begins, ends)
+        int128.subtract(out["inflow"], out["net"], out=out["outflow"])
     if "first_seen" in out:
         out["first_seen"][:] = steps.times.take(begins)
         out["last_seen"][:] = steps.times.take(ends - 1)
-    check_fits(too_large, lambda run: _name(steps.accounts, steps.numbers[begins[run]]))
 
 
 def flow_frame(
-    history: History, grid: Grid, cells: Sequence[door.Cells], *, full: bool = False
+    history: History,
+    grid: Grid,
+    cells: Sequence[door.Cells],
+    *,
+    full: bool = False,
+    wanted: Collection[str] = (*AMOUNTS, INTERNAL),
 ) -> pd.DataFrame:
-    """Return `flows` in the long layout, from the cells that `flows_of` returns.
+    """Return `flows` in the long layout, with the wanted amounts, from the cells of `flows_of`.
 
     With `full`, every group and period has a row: without rows in the table, amounts and counts
     (Int64) are 0 if every change is known, else NA. Amounts are also NA if every change of the
@@ -360,10 +353,10 @@ def flow_frame(
         is_na = is_quiet & ~is_known
         counts = {name: pd.arrays.IntegerArray(measures[name], is_na) for name in COUNTS}
         is_known = is_known & ((measures["unknown"] == 0) | (measures["changes"] != 0))
-    names = (name for name in (*AMOUNTS, INTERNAL) if name in measures)
-    amounts: dict[str, Any] = {x: int128.to_balances(measures[x], is_known) for x in names}
+    names = [name for name in (*AMOUNTS, INTERNAL) if name in measures and name in wanted]
     ids, bounds = take_ids(flows.ids, measures["groups"]), grid.bounds(measures["periods"])
-    return pd.DataFrame({**ids, **bounds, **amounts, **counts}, copy=False)
+    frame = pd.DataFrame({**ids, **bounds}, copy=False)
+    return with_amounts(frame, **{x: (measures[x], is_known) for x in names}).assign(**counts)
 
 
 def flow_measures(
@@ -392,9 +385,8 @@ def flow_measures(
     if gains is not None:
         cells, places = (x["groups"] * len(grid) + x["periods"] for x in (measures, gains))
         inflow = spread(gains["inflow"], np.searchsorted(cells, places), len(cells))
-        # A group's gain is at most the sum of its accounts' gains, which fits.
-        internal, _ = int128.subtract(measures["inflow"], inflow)
-        outflow, _ = int128.subtract(measures["outflow"], internal)
+        internal = int128.subtract(measures["inflow"], inflow)
+        outflow = int128.subtract(measures["outflow"], internal)
         measures = {**measures, "inflow": inflow, "outflow": outflow, INTERNAL: internal}
     if full:
         check_cells(len(flows.ids), len(grid))
@@ -428,11 +420,10 @@ def gained(grid: Grid, first: int, sums: Sums) -> Columns:
     groups, words = sums.columns["groups"], sums.columns["gained"]
     periods = count_before(grid.edges - 1, sums.columns["times"]) - 1
     begins = np.flatnonzero(schema.are_heads([groups, periods]))
-    is_gain = (words[:, 1] >= 0) & sums.columns["is_row"]  # openings are no changes
-    inflow, too_large = int128.sum_words(words * is_gain[:, None], begins)
+    is_gain = (words[:, -1] >= 0) & sums.columns["is_row"]  # openings are no changes
+    inflow = int128.sum_words(words * is_gain[:, None], begins)
     groups, periods = groups.take(begins).astype(np.int64), periods.take(begins)
     is_gain = ~int128.is_zero(inflow) & (periods >= 0) & (periods < len(grid))
-    check_fits(too_large & is_gain, lambda cell: _name(sums.ids, groups[cell]))
     columns: Columns = {"groups": first + groups, "periods": periods, "inflow": inflow}
     return {name: column[is_gain] for name, column in columns.items()}
 
@@ -449,8 +440,7 @@ def _added_up(flows: door.Cells) -> Columns:
     for name, column in columns.items():
         rows = int128.take(column, order) if column.ndim > 1 else column.take(order)
         if column.ndim > 1:
-            added[name], too_large = int128.sum_words(rows, starts)
-            check_fits(too_large, lambda cell: _name(flows.ids, groups[order[starts[cell]]]))
+            added[name] = int128.sum_words(rows, starts)
         else:
             reduce = _REDUCED.get(name, np.add)
             added[name] = reduce.reduceat(rows, starts) if len(starts) else rows
@@ -462,10 +452,6 @@ _REDUCED: Final = {
     "last_seen": np.maximum,
 }
 """How to combine columns that can't be added."""
-
-
-def _name(ids: pd.DataFrame, number: np.int64) -> str:
-    return f"a flow of {name_of(ids, int(number))}"
 
 
 _ROW: Final = [*schema.ACCOUNT_KEY, "timestamp"]
@@ -512,7 +498,7 @@ def reconcile(
     TypeError
         If a `net` is a float, which loses digits.
     OverflowError
-        If a delta, a sum of flows or a difference has more than 38 digits.
+        If a delta, or an amount of the result, has more than 38 digits.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -587,21 +573,21 @@ def _differences(rows: pd.DataFrame, ledger: pd.DataFrame) -> tuple[pd.DataFrame
     order, starts = runs_of(schema.number_ids(both[schema.ACCOUNT_KEY]), microseconds(both))
     both = both.iloc[order]
     is_flow, is_unknown = both["is_flow"].to_numpy(), ~both["is_known"].to_numpy()
-    words, cells = int128.words_of(pa.array(both["net"].fillna(0))), both.iloc[starts][_ROW]
-    delta, _ = int128.sum_words(words * ~is_flow[:, None], starts)
-    net, too_large = int128.sum_words(words * is_flow[:, None], starts)
-    check_fits(too_large, lambda cell: f"the sum of the flows of {cells.iloc[cell].to_dict()}")
-    difference, too_large = int128.subtract(delta, net)
-    check_fits(too_large, lambda cell: f"the difference of {cells.iloc[cell].to_dict()}")
+    words = int128.summable(int128.words_of(pa.array(both["net"].fillna(0))))
+    delta, net = (int128.sum_words(words * each[:, None], starts) for each in (~is_flow, is_flow))
+    difference = int128.subtract(delta, net)
     has_row, has_flow, lacks_delta, lacks_row = (
         int128.sum_runs(each, starts) > 0
         for each in (~is_flow, is_flow, is_unknown & ~is_flow, is_unknown & is_flow)
     )
     is_left_out = lacks_delta | ~has_row & lacks_row
-    result = cells.assign(
-        delta=int128.to_balances(delta, has_row),
-        net=int128.to_balances(net, has_flow),
-        difference=int128.to_balances(difference),
-        reason=pd.Categorical.from_codes(2 - 2 * ~has_row - ~has_flow, dtype=_REASONS),
+    differs = np.flatnonzero(~int128.is_zero(difference) & ~is_left_out)
+    has_row, has_flow = has_row[differs], has_flow[differs]
+    result = with_amounts(
+        both.iloc[starts[differs]][_ROW],
+        delta=(delta[differs], has_row),
+        net=(net[differs], has_flow),
+        difference=(difference[differs], None),
     )
-    return result[~int128.is_zero(difference) & ~is_left_out], int(is_left_out.sum())
+    reason = pd.Categorical.from_codes(2 - 2 * ~has_row - ~has_flow, dtype=_REASONS)
+    return result.assign(reason=reason), int(is_left_out.sum())

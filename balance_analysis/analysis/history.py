@@ -423,7 +423,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         accounts,
         np.append(heads, len(rows)),
         frames.microseconds(rows),
-        int128.words_of(pa.array(rows["balance"])),
+        int128.summable(int128.words_of(pa.array(rows["balance"]))),
         np.ones(len(rows), bool),
     )
 

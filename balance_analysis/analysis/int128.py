@@ -1,14 +1,17 @@
 """Compute exactly with millions of integers of up to 38 digits.
 
 Arrow's decimals compare and add, but have no running maximum, no sum that reports overflow and no
-division that rounds half to even. Here an amount is its 128 bits: two *words*, the lower first. To
-add or multiply, it is split into *digits* of some width in bits, each in an int64, the lowest
-first. The caller chooses the width so that no sum of digits exceeds 62 bits.
+division that rounds half to even. Here an amount is its 128 bits: two *words*, the lower first.
+Amounts whose sums could need more have three: no sum overflows, and only `to_decimals` refuses what
+has more than 38 digits. To multiply, an amount is split into *digits* of some width in bits, each
+in an int64, the lowest first. The caller chooses the width so that no sum of digits exceeds 62
+bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -21,13 +24,15 @@ from balance_analysis.table.schema import BALANCE_DIGITS
 ROOM: Final = 62
 """Maximum bits of a sum of digits: an int64 holds it and a carry."""
 
-CELL_DIGIT: Final = 32
-"""Bits per digit in `add_to_cells`."""
+CELL_DIGIT: Final = 33
+"""Bits per digit in `add_to_cells`: four hold a difference of two amounts."""
 
 _WORD: Final = 64
-_HALF: Final = np.int64(32)
+_MOST_WORDS: Final = 3
+_LARGE: Final = 1 << 30
+"""Limit of upper words: 2**32 differences of amounts below it add up within 128 bits."""
+
 _TYPE: Final = pa.decimal128(BALANCE_DIGITS, 0)
-_ONE_AMOUNT: Final = "V16"
 
 
 def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]:
@@ -44,63 +49,111 @@ def words_from(values: Sequence[int]) -> NDArray[np.int64]:
     return words_of(pa.array(values, _TYPE))
 
 
+def summable(words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return amounts with as many words as sums of them, or of their differences, can need."""
+    high = words[:, 1]
+    is_large = high.max(initial=0) >= _LARGE or high.min(initial=0) < -_LARGE
+    return widened(words, _MOST_WORDS) if is_large else words
+
+
+def widened(words: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return amounts with at least `count` words each."""
+    sign = words[:, -1:] >> np.int64(_WORD - 1)
+    missing = count - words.shape[1]
+    return np.hstack([words, *[sign] * missing]) if missing > 0 else words
+
+
+def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate columns; amounts get as many words as those of any part have."""
+    words = max(part.shape[1:] for part in parts)
+    return np.concatenate([widened(part, *words) if words else part for part in parts])
+
+
 def to_balances(
-    words: NDArray[np.int64], known: NDArray[np.bool_] | None = None
+    words: NDArray[np.int64],
+    known: NDArray[np.bool_] | None = None,
+    name: Callable[[int], str] = "amount {}".format,
 ) -> pd.arrays.ArrowExtensionArray:
-    """Return words as a column of amounts, NA where unknown."""
-    return pd.arrays.ArrowExtensionArray(to_decimals(words, known))
+    """Return words as a column of amounts: see `to_decimals`."""
+    return pd.arrays.ArrowExtensionArray(to_decimals(words, known, name))
 
 
-def to_decimals(words: NDArray[np.int64], known: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
-    """Return words as Arrow decimals, null where unknown."""
+def to_decimals(
+    words: NDArray[np.int64],
+    known: NDArray[np.bool_] | None = None,
+    name: Callable[[int], str] = "amount {}".format,
+) -> pa.Array[Any]:
+    """Return words as Arrow decimals, null where unknown.
+
+    Raises
+    ------
+    OverflowError
+        If a known amount has more than 38 digits; `name` describes it, given its place.
+    """
+    too_large = _are_too_large(words)
+    if known is not None:
+        too_large &= known
+    if too_large.any():
+        raise OverflowError(
+            f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which is "
+            "too large for a column of amounts"
+        )
     bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
-    words = np.ascontiguousarray(words)
+    words = np.ascontiguousarray(words[:, :2])
     return pa.Array.from_buffers(_TYPE, len(words), [bits, pa.py_buffer(words)])
 
 
 def take(values: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Return the amounts at some positions."""
-    amounts = np.ascontiguousarray(values).view(_ONE_AMOUNT)[:, 0]
-    return amounts.take(positions).view(np.int64).reshape(-1, 2)
+    count = values.shape[1]
+    amounts = np.ascontiguousarray(values).view(f"V{8 * count}")[:, 0]
+    return amounts.take(positions).view(np.int64).reshape(-1, count)
 
 
 def is_zero(words: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the amounts that are 0."""
-    result: NDArray[np.bool_] = (words[:, 0] | words[:, 1]) == 0
+    result: NDArray[np.bool_] = reduce(np.bitwise_or, words.T) == 0
     return result
 
 
 def is_less(words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the amounts that are less than the others."""
-    lower = words[:, 0].view(np.uint64) < others[:, 0].view(np.uint64)
-    result: NDArray[np.bool_] = words[:, 1] < others[:, 1]
-    result |= (words[:, 1] == others[:, 1]) & lower
+    result: NDArray[np.bool_] = words[:, -1] < others[:, -1]
+    result |= (words[:, -1] == others[:, -1]) & _borrows(words, others)[-1]
     return result
 
 
 def subtract(
     words: NDArray[np.int64], others: NDArray[np.int64], *, out: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return differences, in `out` if given, and a mask of those with more than 38 digits."""
+) -> NDArray[np.int64]:
+    """Return the differences of `summable` amounts, in `out` if given."""
+    borrows = _borrows(words, others)
     result = np.subtract(words, others, out=out)
-    result[:, 1] -= words[:, 0].view(np.uint64) < others[:, 0].view(np.uint64)
-    return result, _is_too_large(result)
+    for place, borrow in enumerate(borrows, start=1):
+        result[:, place] -= borrow
+    return result
+
+
+def _borrows(words: NDArray[np.int64], others: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
+    """Return for each word but the last where it is less than the other, with those below it."""
+    masks: list[NDArray[np.bool_]] = []
+    for place in range(words.shape[1] - 1):
+        left, right = (side[:, place].view(np.uint64) for side in (words, others))
+        masks.append(left < right if not masks else (left < right) | (left == right) & masks[-1])
+    return masks
 
 
 _LIMIT: Final = 10**BALANCE_DIGITS
-_LEAST: Final = words_from([-_LIMIT + 1])
-_MOST: Final = words_from([_LIMIT - 1])
+_LEAST: Final = widened(words_from([-_LIMIT + 1]), _MOST_WORDS)
+_MOST: Final = widened(words_from([_LIMIT - 1]), _MOST_WORDS)
 
 
-def _is_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the sums or differences of two amounts that have more than 38 digits.
-
-    They are less than 2 * 10**38 in size, so one that overflows 128 bits has 39 digits.
-    """
-    high = words[:, 1]
-    if high.min(initial=0) > _LEAST[0, 1] and high.max(initial=0) < _MOST[0, 1]:
+def _are_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return a mask of the amounts that have more than 38 digits."""
+    least, most, high = _LEAST[:, : words.shape[1]], _MOST[:, : words.shape[1]], words[:, -1]
+    if high.min(initial=0) > least[0, -1] and high.max(initial=0) < most[0, -1]:
         return np.zeros(len(words), bool)
-    return is_less(_MOST, words) | is_less(words, _LEAST)
+    return is_less(most, words) | is_less(words, least)
 
 
 def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64]]:
@@ -114,44 +167,44 @@ def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64
         Bits per digit, from 1 to 62. All digits but the last are from 0 to 2**width - 1; the last
         has the sign.
     """
-    low, high = halves(words)
-    count = -(-_bits(low, high) // width)
+    columns = columns_of(words)
+    count = -(-_bits(columns) // width)
     for place in range(count):
-        digit = _shifted(low, high, place * width, width)
+        digit = _shifted(columns, place * width, width)
         if place < count - 1:
             digit &= np.int64((1 << width) - 1)
         yield digit
 
 
-def _bits(low: NDArray[np.uint64], high: NDArray[np.int64]) -> int:
+def _bits(columns: Sequence[NDArray[np.int64]]) -> int:
     """Return the number of bits that every amount fits in, including the sign."""
-    if not len(high):
+    used = [*columns]
+    while used and not used[-1].any():
+        used.pop()
+    if not used:
         return 1
-    least, most = int(high.min()), int(high.max())
-    if least == most == 0:
-        return int(low.max()).bit_length() + 1
-    return _WORD + max(most.bit_length(), (~least).bit_length()) + 1
+    high = used[-1] if len(used) == len(columns) else used[-1].view(np.uint64)
+    least, most = min(int(high.min()), 0), int(high.max())
+    return _WORD * (len(used) - 1) + max(most.bit_length(), (~least).bit_length()) + 1
 
 
-def _shifted(
-    low: NDArray[np.uint64], high: NDArray[np.int64], places: int, width: int
-) -> NDArray[np.int64]:
+def _shifted(columns: Sequence[NDArray[np.int64]], places: int, width: int) -> NDArray[np.int64]:
     """Return at least the `width` lowest bits of amounts shifted to the right, as a copy.
 
-    For the last digit, these are all bits, including those of the upper word.
+    For the last digit, these are all bits, including those of the upper words.
     """
-    if places >= _WORD:
-        return high >> np.int64(min(places - _WORD, _WORD - 1))
-    shifted = low >> np.uint64(places)
+    word, places = divmod(places, _WORD)
+    if word >= len(columns) - 1:
+        places += _WORD * (word - len(columns) + 1)
+        return columns[-1] >> np.int64(min(places, _WORD - 1))
+    shifted = columns[word].view(np.uint64) >> np.uint64(places)
     if places + width > _WORD:
-        shifted |= high.view(np.uint64) << np.uint64(_WORD - places)
+        shifted |= columns[word + 1].view(np.uint64) << np.uint64(_WORD - places)
     return shifted.view(np.int64)
 
 
-def compose(
-    digits: Sequence[NDArray[np.int64]], width: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the words of amounts given as digits, and a mask of those over 38 decimal digits.
+def compose(digits: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.int64]:
+    """Return amounts given as digits, in three words.
 
     Parameters
     ----------
@@ -160,16 +213,13 @@ def compose(
     width
         Bits per digit.
     """
-    low, high = np.zeros(len(digits[0]), np.uint64), np.zeros(len(digits[0]), np.int64)
-    too_large = np.zeros(len(high), bool)
+    words = np.zeros((len(digits[0]), _MOST_WORDS), np.int64)
     for digit in reversed(digits):
-        bits, sign = digit.view(np.uint64), np.int64(_WORD - 1)
-        too_large |= high >> np.int64(_WORD - 1 - width) != high >> sign  # significant bits lost
-        high = (high << np.int64(width)) | (low >> np.uint64(_WORD - width)).view(np.int64)
-        low = (low << np.uint64(width)) + bits
-        high += (digit >> sign) + (low < bits)
-    words = np.stack([low.view(np.int64), high], axis=1)
-    return words, too_large | _is_too_large(words)
+        carried = words[:, :-1].view(np.uint64) >> np.uint64(_WORD - width)
+        words <<= np.int64(width)
+        words[:, 1:] |= carried.view(np.int64)
+        words = subtract(words, widened(-digit[:, None], _MOST_WORDS))
+    return words
 
 
 def sum_runs(
@@ -188,51 +238,41 @@ def sum_runs(
     return sums
 
 
-def halves(words: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the lower and the upper words as contiguous copies, which are faster to work with."""
-    return words[:, 0].copy().view(np.uint64), words[:, 1].copy()
+def columns_of(words: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the words by place as contiguous copies, which are faster to work with."""
+    return [column.copy() for column in words.T]
 
 
-def running_sums(low: NDArray[np.uint64], high: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the running sums of amounts, beginning with 0, in parts for `difference`.
+def running_sums(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the running sums of amounts, given as `columns_of`, beginning with 0, by place.
 
-    The parts are the lower and the upper words of the sums. These may overflow: their differences
-    are still right modulo 2**128. If a difference can overflow too, a third part has the running
-    sums of the upper halves of the upper words: exact for up to 2**30 amounts, however large.
+    They may overflow: their differences are still right.
     """
-    lower, upper, rough = np.zeros((3, len(low) + 1), np.int64)
-    np.cumsum(low, out=lower[1:].view(np.uint64))
-    np.cumsum(high + (lower[1:].view(np.uint64) < low), out=upper[1:])
-    largest = max(int(high.max(initial=0)), -int(high.min(initial=0)), 1)
-    if largest.bit_length() + len(high).bit_length() < _WORD - 1:
-        return [lower, upper]
-    np.cumsum(high >> _HALF, out=rough[1:])
-    return [lower, upper, rough]
+    sums = np.zeros((len(columns), len(columns[0]) + 1), np.int64)
+    carries = None
+    for place, column in enumerate(columns):
+        added = column if carries is None else column + carries
+        running = np.cumsum(added, out=sums[place, 1:])
+        if place < len(columns) - 1:
+            overflows = running.view(np.uint64) < added.view(np.uint64)
+            carries = overflows if carries is None else overflows | (added == 0) & carries
+    return sums
 
 
 def difference(
-    sums: Sequence[NDArray[np.int64]], begins: NDArray[np.int64], ends: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sums of the amounts in [begin, end), and a mask of those over 38 digits."""
-    words = np.empty((len(begins), 2), np.int64)
-    low, high = (part.take(ends) for part in sums[:2])
-    before = sums[0].take(begins)
-    high -= low.view(np.uint64) < before.view(np.uint64)
-    np.subtract(low, before, out=words[:, 0])
-    np.subtract(high, sums[1].take(begins), out=words[:, 1])
-    too_large = _is_too_large(words)
-    for rough in sums[2:]:
-        error = (words[:, 1] >> _HALF) - (rough.take(ends) - rough.take(begins))
-        too_large |= np.abs(error) > 1 << 31  # an overflow is at least 2**32, less the carries
-    return words, too_large
+    sums: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the sums of the amounts in [begin, end), given running sums."""
+    words, before = (np.stack([x.take(at) for x in sums], axis=1) for at in (ends, begins))
+    return subtract(words, before, out=words)
 
 
 def sum_words(
     words: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sums of amounts (see `sum_runs`), and a mask of those over 38 digits."""
+) -> NDArray[np.int64]:
+    """Return the sums of amounts: see `sum_runs`."""
     ends = np.append(begins[1:], len(words))[: len(begins)] if ends is None else ends
-    return difference(running_sums(*halves(words)), begins, ends)
+    return difference(running_sums(columns_of(words)), begins, ends)
 
 
 def add_to_cells(
@@ -284,14 +324,19 @@ def extremes(
     largest
         Whether to return the largest amounts, not the smallest.
     """
-    reduce, never = (np.maximum, 0) if largest else (np.minimum, 2**_WORD - 1)
-    low, high = halves(words)
-    result = np.empty((len(starts), 2), np.int64)
-    result[:, 1] = reduce.reduceat(high, starts)
-    # Only the lower words of amounts that have the extreme upper word are compared.
-    is_candidate = high == np.repeat(result[:, 1], np.diff(starts, append=len(high)))
-    low[~is_candidate] = never
-    result[:, 0] = reduce.reduceat(low, starts).view(np.int64)
+    extreme, never = (np.maximum, 0) if largest else (np.minimum, -1)
+    lengths, top = np.diff(starts, append=len(words)), words.shape[1] - 1
+    result = np.empty((len(starts), top + 1), np.int64)
+    is_candidate = np.ones(len(words), bool)
+    # Only the lower words of amounts that have the extreme upper words are compared.
+    for place in range(top, -1, -1):
+        column = words[:, place].copy()
+        if place < top:
+            column[~is_candidate] = never
+            column = column.view(np.uint64)
+        result[:, place] = extreme.reduceat(column, starts).view(np.int64)
+        if place:
+            is_candidate &= words[:, place] == np.repeat(result[:, place], lengths)
     return result
 
 
@@ -300,8 +345,9 @@ def first_places(
 ) -> NDArray[np.int64]:
     """Return the position of the first amount of each run that is equal to the run's value."""
     lengths = np.diff(starts, append=len(words))
-    low, high = (words[:, side] == np.repeat(values[:, side], lengths) for side in (0, 1))
-    hits = np.flatnonzero(low & high)
+    pairs = zip(words.T, values.T, strict=True)
+    equal = (column == np.repeat(value, lengths) for column, value in pairs)
+    hits = np.flatnonzero(reduce(np.logical_and, equal))
     return hits[np.searchsorted(hits, starts)]
 
 
@@ -337,12 +383,12 @@ def running_maxima(words: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArr
 
 def integers_of(words: NDArray[np.int64]) -> list[int]:
     """Return the amounts as Python integers."""
-    return [
-        (high << _WORD) | low
-        for low, high in zip(
-            words[:, 0].view(np.uint64).tolist(), words[:, 1].tolist(), strict=True
-        )
-    ]
+    *lower, last = words.T
+    values: list[int] = last.tolist()
+    for column in reversed(lower):
+        pairs = zip(values, column.view(np.uint64).tolist(), strict=True)
+        values = [(upper << _WORD) | low for upper, low in pairs]
+    return values
 
 
 def quotients(parts: Iterable[int | None], wholes: Iterable[int]) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -26,7 +26,6 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.table.frame import sorted_ids
 from balance_analysis.table.moments import moment_text
-from balance_analysis.table.schema import BALANCE_DIGITS
 
 Columns = dict[str, "NDArray[Any]"]
 
@@ -125,10 +124,6 @@ class Steps:
         """Return an account's ids for a message."""
         return name_of(self.accounts, number)
 
-    def name_row(self, row: int) -> str:
-        """Return a row's account and time for a message."""
-        return f"{self.name(int(self.numbers[row]))} at {moment_text(int(self.times[row]))}"
-
     def part(self, first: int, stop: int) -> Steps:
         """Return the accounts with numbers in [first, stop)."""
         rows = slice(self.bounds[first], self.bounds[stop])
@@ -209,7 +204,7 @@ def join(parts: Sequence[Columns]) -> Columns:
     if len(parts) == 1:
         return parts[0]
     names = [*parts[0]]
-    columns = map_parallel(lambda x: np.concatenate([part.pop(x) for part in parts]), names)
+    columns = map_parallel(lambda x: int128.joined([part.pop(x) for part in parts]), names)
     return dict(zip(names, columns, strict=True))
 
 
@@ -220,51 +215,37 @@ def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> N
     return whole
 
 
-def step_deltas(
-    steps: Steps,
-    *,
-    runs: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
-    out: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
-    """Return each row's delta, in `out` if given; 0 if unknown.
-
-    Raises
-    ------
-    OverflowError
-        If a delta, of a row in the runs [begin, end) if given, has more than 38 digits.
-    """
+def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return each row's delta, in `out` if given; 0 if unknown."""
     words = np.empty_like(steps.words) if out is None else out
-    too_large = int128.subtract(steps.words[1:], steps.words[:-1], out=words[1:])[1]
+    int128.subtract(steps.words[1:], steps.words[:-1], out=words[1:])
     unknown = steps.heads if steps.valid_until is None else np.flatnonzero(steps.starts_known)
-    too_large[unknown[1:] - 1] = False
-    if runs is not None and too_large.any():
-        rows = np.flatnonzero(too_large) + 1
-        run = np.searchsorted(runs[0], rows, side="right") - 1
-        too_large[rows - 1] = rows < np.append(runs[1], 0)[run]
-    check_fits(too_large, lambda row: f"the delta of {steps.name_row(row + 1)}")
     words[unknown] = 0
     return words
 
 
-def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None:
-    """Raise OverflowError for the first amount of more than 38 digits; `name` describes it."""
-    if too_large.any():
-        raise OverflowError(
-            f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which is "
-            "too large for a column of amounts"
-        )
+def with_amounts(
+    frame: pd.DataFrame, **amounts: tuple[NDArray[np.int64], NDArray[np.bool_] | None]
+) -> pd.DataFrame:
+    """Add amounts, given as words and a mask of those known, to a frame of ids and times.
+
+    Raises
+    ------
+    OverflowError
+        If a known amount has more than 38 digits; the message has its ids and its time.
+    """
+
+    def name(column: str, row: int) -> str:
+        times: Any = frame.get("timestamp", frame.get("start"))
+        when = "" if times is None else f" at {moment_text(times.iloc[row])}"
+        return f"the {column} of {name_of(frame.select_dtypes('category'), row)}{when}"
+
+    columns = {n: int128.to_balances(*each, partial(name, n)) for n, each in amounts.items()}
+    return frame.assign(**columns)
 
 
-def events(steps: Steps, is_last: NDArray[np.bool_] | None = None) -> Columns:
+def events(steps: Steps) -> Columns:
     """Return the steps, and a step to 0 wherever a balance ceases to be known.
-
-    Parameters
-    ----------
-    steps
-        The accounts.
-    is_last
-        A mask of balances after which a step to 0 is added at the time of the next step; by
-        default none.
 
     Returns
     -------
@@ -272,13 +253,6 @@ def events(steps: Steps, is_last: NDArray[np.bool_] | None = None) -> Columns:
         For each step `numbers` (the account's number), `times` (in microseconds), `words`, `known`
         (int8, 0 where the balance ceases to be known, else 1) and `is_row`.
     """
-    ends, at = np.empty(0, np.int64), np.empty(0, np.int64)
-    if steps.valid_until is not None:
-        ends = np.flatnonzero(steps.valid_until < steps.nexts)
-        at = steps.valid_until[ends]
-    if is_last is not None and is_last.any():
-        more = np.flatnonzero(is_last)
-        ends, at = np.append(ends, more), np.append(at, steps.times[more + 1])
     columns: Columns = {
         "numbers": steps.numbers,
         "times": steps.times,
@@ -286,8 +260,9 @@ def events(steps: Steps, is_last: NDArray[np.bool_] | None = None) -> Columns:
         "known": np.ones(len(steps.times), np.int8),
         "is_row": steps.is_row,
     }
-    if len(ends):
-        new = {"numbers": steps.numbers[ends], "times": at}
+    if steps.valid_until is not None:
+        ends = np.flatnonzero(steps.valid_until < steps.nexts)
+        new = {"numbers": steps.numbers[ends], "times": steps.valid_until[ends]}
         for name, column in columns.items():
             columns[name] = np.insert(column, ends + 1, new.get(name, 0), axis=0)
     return columns
@@ -358,7 +333,7 @@ class Pieces:
         width = int128.ROOM - int(lengths.max(initial=0)).bit_length()
         digits = int128.digits_of(self.words, width)
         sums = [int128.sum_runs(digit * self.known_for, self.starts) for digit in digits]
-        return int128.compose(int128.divide(sums, width, lengths), width)[0]
+        return int128.compose(int128.divide(sums, width, lengths), width)
 
 
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
@@ -388,8 +363,10 @@ def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
 def sort_keys(words: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return floats that sort as the amounts do; only their order has a meaning."""
     # Negative amounts are complemented first, or those near zero would all become 0.
-    sign = words[:, 1] >> 63
-    keys = (words[:, 1] ^ sign) * 2.0**64 + (words[:, 0] ^ sign).view(np.uint64)
+    sign = words[:, -1] >> 63
+    keys = (words[:, -1] ^ sign).astype(float)
+    for column in reversed(words.T[:-1]):
+        keys = keys * 2.0**64 + (column ^ sign).view(np.uint64)
     return np.where(sign < 0, -1 - keys, keys)
 
 

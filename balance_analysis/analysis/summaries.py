@@ -21,13 +21,12 @@ from balance_analysis.analysis.steps import (
     Pieces,
     Steps,
     as_of,
-    check_fits,
     cut,
     in_one_thread,
     join,
     map_blocks,
-    name_of,
     repeat_ids,
+    with_amounts,
 )
 from balance_analysis.analysis.totals import Sums, changes_of, each_holder, holding, map_sums
 from balance_analysis.errors import logger
@@ -79,6 +78,8 @@ def ohlc(
     ------
     ValueError
         If `start` is not before `end`, or `freq` or `tz` is unknown.
+    OverflowError
+        If an amount of the result has more than 38 digits, which takes several accounts.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -103,21 +104,20 @@ def ohlc(
         measures = _measure(steps, grid, {"minimum", "maximum"})
         rows, is_open = as_of(steps, grid.edges[:-1])
         columns = {
-            "open": int128.to_balances(int128.take(steps.words, rows), is_open),
-            "high": int128.to_balances(measures["maximum"], measures["has_known"]),
-            "low": int128.to_balances(measures["minimum"], measures["has_known"]),
-            "close": int128.to_balances(measures["closing"], measures["is_closed"]),
+            "open": (int128.take(steps.words, rows), is_open),
+            "high": (measures["maximum"], measures["has_known"]),
+            "low": (measures["minimum"], measures["has_known"]),
+            "close": (measures["closing"], measures["is_closed"]),
         }
-        return _frame(steps, grid, columns)
+        return with_amounts(_ids(steps, grid), **columns)
 
     yield from each_holder(source, by, candles, grid, at_points=True)
 
 
-def _frame(steps: Steps, grid: Grid, columns: dict[str, Any]) -> pd.DataFrame:
-    """Return columns with one value per account and period, after their ids and bounds."""
+def _ids(steps: Steps, grid: Grid) -> pd.DataFrame:
+    """Return the ids and the bounds of each account and period."""
     bounds = grid.bounds(np.tile(np.arange(len(grid)), len(steps)))
-    ids = repeat_ids(steps.accounts, len(grid))
-    return pd.DataFrame({**ids, **bounds, **columns}, copy=False)
+    return pd.DataFrame({**repeat_ids(steps.accounts, len(grid)), **bounds}, copy=False)
 
 
 @any_source
@@ -172,12 +172,10 @@ def drawdown(
 
     def falls(history: History) -> pd.DataFrame:
         measures = join(map_blocks(_fall, history.over()[0]))
-        is_known = measures["is_known"]
-        return history.rows.assign(
-            peak=int128.to_balances(measures["peak"], is_known),
-            peak_at=to_times(np.where(is_known, measures["peak_at"], ALWAYS)),
-            depth=int128.to_balances(measures["depth"], is_known),
-        )
+        balance, is_known = (measures["balance"], None), measures["is_known"]
+        result = with_amounts(history.rows, balance=balance, peak=(measures["peak"], is_known))
+        result["peak_at"] = to_times(np.where(is_known, measures["peak_at"], ALWAYS))
+        return with_amounts(result, depth=(measures["depth"], is_known))
 
     yield from each_holder(source, by, falls)
 
@@ -186,12 +184,11 @@ def _fall(_: int, steps: Steps) -> Columns:
     """Return the columns of `drawdown` for a block's rows."""
     peaks = int128.running_maxima(steps.words, steps.heads)
     highest = int128.take(steps.words, peaks)
-    depths, too_large = int128.subtract(highest, steps.words)
+    depths = int128.subtract(highest, steps.words)
     gaps = np.cumsum(steps.starts_known & ~steps.is_head)
     is_known = gaps == gaps[steps.heads][steps.numbers]
-    check_fits(too_large & is_known, lambda row: f"the depth of {steps.name_row(row)}")
-    columns = {"peak": highest, "peak_at": steps.times[peaks], "depth": depths}
-    columns["is_known"] = is_known
+    columns = {"balance": steps.words, "peak": highest, "peak_at": steps.times[peaks]}
+    columns |= {"depth": depths, "is_known": is_known}
     kept = slice(None) if steps.is_row.all() else steps.is_row
     return {name: column[kept] for name, column in columns.items()}
 
@@ -249,6 +246,8 @@ def time_weighted_average(
     ------
     ValueError
         If `start` is not before `end`, or `freq` or `tz` is unknown.
+    OverflowError
+        If an amount of the result has more than 38 digits, which takes several accounts.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -279,11 +278,8 @@ def time_weighted_average(
         measures = _measure(steps, grid, {"average"})
         known_for, spans = measures["known_for"], np.tile(np.diff(grid.edges), len(steps))
         is_known = known_for > 0 if partial else known_for == spans
-        columns = {
-            "average": int128.to_balances(measures["average"], is_known),
-            **({"known_share": known_for / spans} if partial else {}),
-        }
-        return _frame(steps, grid, columns)
+        result = with_amounts(_ids(steps, grid), average=(measures["average"], is_known))
+        return result.assign(known_share=known_for / spans) if partial else result
 
     for result in each_holder(source, by, averages, grid, at_points=True):
         missing, count = missing + int(result["average"].isna().sum()), count + len(result)
@@ -368,7 +364,7 @@ def summarize_accounts(
     ValueError
         If `start` is not before `end`, or `columns` names other columns.
     OverflowError
-        If a delta or a sum has more than 38 digits; the message names the account.
+        If an amount of the result has more than 38 digits; the message names the account.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -524,8 +520,7 @@ def _summary(
     """Return a summary from measures of balances and, optionally, flows."""
     is_net = measures["is_opened"] & measures["is_closed"]
     if "rows" in measures:
-        net, too_large = int128.subtract(measures["closing"], measures["opening"])
-        check_fits(is_net & too_large, lambda number: f"the net of {name_of(ids, number)}")
+        net = int128.subtract(measures["closing"], measures["opening"])
         for name in ("first_seen", "last_seen"):
             measures[name] = np.where(measures["rows"], measures[name], ALWAYS)
         measures["net"] = np.where(is_net[:, None], net, measures["net"])
@@ -536,10 +531,11 @@ def _summary(
     if "has_known" in measures:
         is_known |= dict.fromkeys(("minimum", "maximum", "drawdown"), measures["has_known"])
         is_known["average"] = measures["known_for"] == np.diff(grid.edges)
-    result: dict[str, Any] = {name: measures[name] for name in chosen}
-    result |= {n: int128.to_balances(measures[n], is_known[n]) for n in chosen if n in is_known}
-    result |= {name: to_times(measures[name]) for name in chosen if name in _TIMES}
-    return pd.DataFrame({**repeat_ids(ids, 1), **result})
+    amounts = {name: (measures[name], is_known[name]) for name in chosen if name in is_known}
+    others: dict[str, Any] = {name: measures[name] for name in chosen if name not in amounts}
+    others |= {name: to_times(measures[name]) for name in chosen if name in _TIMES}
+    result = with_amounts(pd.DataFrame(repeat_ids(ids, 1)), **amounts).assign(**others)
+    return result[[*ids, *dict.fromkeys(chosen)]]
 
 
 def _to_columns(columns: Sequence[str] | None, *, is_party: bool) -> list[str]:
@@ -590,8 +586,7 @@ def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> C
         measures["average"] = pieces.averages()
     if wanted & {"drawdown", "drawdown_at"}:
         peaks = int128.running_maxima(pieces.words, pieces.starts)
-        depths, too_large = int128.subtract(int128.take(pieces.words, peaks), pieces.words)
-        check_fits(too_large, lambda piece: f"the drawdown of {steps.name_row(pieces.rows[piece])}")
+        depths = int128.subtract(int128.take(pieces.words, peaks), pieces.words)
         deepest = int128.extremes(depths, pieces.starts, largest=True)
         lowest = int128.first_places(depths, deepest, pieces.starts)
         measures["drawdown"] = deepest

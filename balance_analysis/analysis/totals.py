@@ -31,7 +31,6 @@ from balance_analysis.analysis.steps import (
     NEVER,
     Columns,
     Steps,
-    check_fits,
     even,
     events,
     join,
@@ -74,8 +73,19 @@ class Sums:
 
     @property
     def total(self) -> pd.arrays.ArrowExtensionArray:
-        """The sums as amounts, NA if no balance is known."""
-        return int128.to_balances(self.columns["words"], self.columns["known"] > 0)
+        """The sums as amounts, NA if no balance is known.
+
+        Raises
+        ------
+        OverflowError
+            If a sum has more than 38 digits.
+        """
+        is_known = self.columns["known"] > 0
+        return int128.to_balances(self.columns["words"], is_known, self._name)
+
+    def _name(self, cell: int) -> str:
+        group = name_of(self.ids, int(self.columns["groups"][cell]))
+        return f"the total of {group} at {moment_text(int(self.columns['times'][cell]))}"
 
     @property
     def unknown(self) -> NDArray[np.int64]:
@@ -84,25 +94,9 @@ class Sums:
         return unknown
 
     def frame(self, zone: dt.tzinfo) -> pd.DataFrame:
-        """Return the sums as the columns of `totals`."""
-        columns = {
-            **take_ids(self.ids, self.columns["groups"]),
-            "timestamp": to_times(self.columns["times"], zone),
-            "total": self.total,
-            "known": self.columns["known"].astype(np.int64),
-            "unknown": self.unknown,
-        }
-        return pd.DataFrame(columns, copy=False)
-
-    def check_fit(self, too_large: NDArray[np.bool_]) -> Sums:
-        """Return the sums, or raise OverflowError for the first that has more than 38 digits."""
-
-        def name(cell: int) -> str:
-            group = name_of(self.ids, int(self.columns["groups"][cell]))
-            return f"the total of {group} at {moment_text(int(self.columns['times'][cell]))}"
-
-        check_fits(too_large, name)
-        return self
+        """Return the ids and the time of each sum."""
+        ids = take_ids(self.ids, self.columns["groups"])
+        return pd.DataFrame({**ids, "timestamp": to_times(self.columns["times"], zone)}, copy=False)
 
 
 def sum_at(steps: Steps, groups: door.Groups, points: NDArray[np.int64]) -> Sums:
@@ -136,11 +130,11 @@ def _sums_at(points: NDArray[np.int64], cells: door.Cells) -> Sums:
     """Return the sums of all groups at some points from the cells of `_cells_at`."""
     levels = cells.by_group["levels"].swapaxes(0, 1).cumsum(axis=2)[:, :, :-1]
     *digits, known = levels.reshape(len(levels), -1)
-    words, too_large = int128.compose(digits, int128.CELL_DIGIT)
+    words = int128.compose(digits, int128.CELL_DIGIT)
     groups = np.repeat(np.arange(len(cells.ids)), len(points))
     times = np.tile(points, len(cells.ids))
     columns = {"groups": groups, "times": times, "words": words, "known": known}
-    return Sums(cells.ids, cells.by_group["sizes"], columns).check_fit(too_large)
+    return Sums(cells.ids, cells.by_group["sizes"], columns)
 
 
 def changes_of(steps: Steps, groups: door.Groups) -> door.Cells:
@@ -159,15 +153,10 @@ def changes_of(steps: Steps, groups: door.Groups) -> door.Cells:
 
 def _changes(groups: door.Groups, first: int, steps: Steps) -> Columns:
     """Return the changes of a block of accounts that begins with `first`: see `changes_of`."""
-    # A delta of more than 38 digits is split: the old balance is subtracted, the new one added.
-    change = np.empty_like(steps.words)
-    _, too_large = int128.subtract(steps.words[1:], steps.words[:-1], out=change[1:])
-    is_split = np.append(too_large & ~steps.starts_known[1:], False)[: len(steps.times)]
-    jumps = events(steps, is_split)
+    jumps = events(steps)
     words, known = jumps["words"], jumps["known"]
-    if len(words) > len(change):
-        change = np.empty_like(words)
-        int128.subtract(words[1:], words[:-1], out=change[1:])
+    change = np.empty_like(words)
+    int128.subtract(words[1:], words[:-1], out=change[1:])
     heads, more = np.flatnonzero(are_heads([jumps["numbers"]])), known.copy()
     more[1:] -= known[:-1]
     change[heads], more[heads] = words[heads], 1
@@ -188,11 +177,6 @@ def map_sums(
     The function takes the number of a batch's first group, and its sums. With `gained`, these have
     the column `gained`: see `Sums`. The changes are consumed, so that they don't stay in memory
     beside the results.
-
-    Raises
-    ------
-    OverflowError
-        If a sum has more than 38 digits.
     """
     groups, ids = changes.columns["groups"], changes.ids
     ends = np.cumsum(np.bincount(groups, minlength=len(ids)))
@@ -205,22 +189,16 @@ def map_sums(
     def part(bounds: tuple[int, int]) -> T:
         low, high = bounds
         rows = order[starts[low] : starts[high]]
-        columns, too_large = _sum_up(changes.columns, rows, low, gained=gained)
-        sums = Sums(ids.iloc[low:high], changes.by_group["sizes"][low:high], columns)
-        return function(low, sums.check_fit(too_large))
+        columns = _sum_up(changes.columns, rows, low, gained=gained)
+        return function(low, Sums(ids.iloc[low:high], changes.by_group["sizes"][low:high], columns))
 
     results = map_parallel(part, batches)
     changes.columns.clear()
     return results
 
 
-def _sum_up(
-    changes: Columns, rows: NDArray[np.int64], first: int, *, gained: bool
-) -> tuple[Columns, NDArray[np.bool_]]:
-    """Return the sums after each change in some rows, and a mask of those over 38 digits.
-
-    Groups are numbered from `first`.
-    """
+def _sum_up(changes: Columns, rows: NDArray[np.int64], first: int, *, gained: bool) -> Columns:
+    """Return the sums after each change in some rows, with groups numbered from `first`."""
     groups, times = (changes[name].take(rows) for name in ("groups", "times"))
     groups = groups.astype(np.int64) - first
     order, starts = runs_of(groups, times)
@@ -229,19 +207,17 @@ def _sum_up(
     heads = np.flatnonzero(np.diff(groups, prepend=-1))
     begins = np.repeat(starts[heads], np.diff(heads, append=len(starts)))
     words, known = int128.take(changes["words"], rows), changes["known"].take(rows)
-    # In any order of the changes, each account has added one balance in the end.
-    levels, too_large = int128.sum_words(words, begins, ends)
     columns: Columns = {
         "groups": groups.astype(np.int32),
         "times": times,
-        "words": levels,
+        "words": int128.sum_words(words, begins, ends),
         "known": int128.sum_runs(known, begins, ends).astype(np.int32),
         "is_row": int128.sum_runs(changes["is_row"].take(rows), starts) > 0,
     }
     if gained:
         words[np.flatnonzero(known)] = 0
-        columns["gained"], _ = int128.sum_words(words, starts)
-    return columns, too_large
+        columns["gained"] = int128.sum_words(words, starts)
+    return columns
 
 
 def _all_sums(changes: door.Cells, *, rows_alone: bool = False) -> Sums:
@@ -343,24 +319,24 @@ def totals(
     source.warn_about_missing_accounts()
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
 
-    def sums_by(by: str | Sequence[str]) -> Iterator[pd.DataFrame]:
+    def sums_by(by: str | Sequence[str]) -> Iterator[Sums]:
         names = door.group_names(by, source.outline.columns)
         if freq is None:
             part = partial(_changes_in, grid, names, start is not None)
             finish = partial(_all_sums, rows_alone=True)
         else:
             part, finish = partial(_on_grid, grid, names), partial(_sums_at, grid.points)
-        return door.each_group(
-            source, names, grid, part, lambda cells: finish(*cells).frame(grid.zone)
-        )
+        return door.each_group(source, names, grid, part, lambda cells: finish(*cells))
 
     keys = ["asset_id", "timestamp"]
-    wholes = next(sums_by("asset_id"))[[*keys, "total"]] if share else None
-    for result in sums_by(by):
-        if wholes is not None:
-            whole = result[keys].merge(wholes, "left", keys)["total"]
-            amounts = (amount or 0 for amount in _integers(whole))
-            result["share"] = int128.quotients(_integers(result["total"]), amounts)
+    whole = next(sums_by("asset_id")) if share else None
+    for sums in sums_by(by):
+        known, frame = sums.columns["known"].astype(np.int64), sums.frame(grid.zone)
+        result = frame.assign(total=sums.total, known=known, unknown=sums.unknown)
+        if whole is not None:
+            amounts = pd.Series(int128.integers_of(whole.columns["words"]), dtype=object)
+            wholes = frame.merge(whole.frame(grid.zone).assign(whole=amounts), "left", keys)
+            result["share"] = int128.quotients(_integers(result["total"]), wholes["whole"])
         yield result
 
 
@@ -451,8 +427,6 @@ def merged(history: History, by: str | Sequence[str]) -> History:
 
     Raises
     ------
-    OverflowError
-        If a holder's balance has more than 38 digits.
     TypeError, ValueError
         See `make_groups`.
     """
@@ -464,13 +438,8 @@ def _holders_in(history: History, changes: door.Cells) -> History:
     is_changed, steps = changes.by_group["changed"] > 0, holding(_all_sums(changes))
     if steps.valid_until is None:  # known intervals were applied to the accounts already
         steps = replace(steps, valid_until=np.full(len(steps.times), NEVER))
-    rows = pd.DataFrame(
-        {
-            **take_ids(steps.accounts, steps.numbers[steps.is_row]),
-            "timestamp": to_times(steps.row_times),
-            "balance": int128.to_balances(steps.words[steps.is_row]),
-        }
-    )
+    ids = take_ids(steps.accounts, steps.numbers[steps.is_row])
+    rows = pd.DataFrame({**ids, "timestamp": to_times(steps.row_times)})
     return replace(history, rows=rows, steps=steps, frame=rows, is_changed=is_changed)
 
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.history import Source
-from balance_analysis.analysis.steps import Pieces, check_fits, cut, sort_keys, thinned
+from balance_analysis.analysis.steps import Pieces, cut, sort_keys, thinned
 from balance_analysis.figures import axes, styles
 from balance_analysis.figures.times import date_text, draw_area, draw_line
-from balance_analysis.table.moments import Instant, moment_text
+from balance_analysis.table.moments import Instant
 from balance_analysis.table.names import AssetsLike, LabelsLike
 from balance_analysis.table.schema import ACCOUNT_KEY
 from balance_analysis.table.text import count_text
@@ -222,7 +222,7 @@ def plot_drawdown(
         return chart.explain("no balance is known")
     first = int(is_known.argmax())
     has_peak = is_known & (np.cumsum(~is_known) == first)  # not behind a gap
-    peaks, depths = _falls(times, words, has_peak)
+    peaks, depths = _falls(words, has_peak)
     places = thinned(times, is_known, words, peaks, depths, columns=axes.COLUMNS)
     levels = [
         chart.unit.scale(int128.to_balances(int128.take(each, places), has_it[places]))
@@ -238,14 +238,12 @@ def plot_drawdown(
 
 
 def _falls(
-    times: NDArray[np.int64], words: NDArray[np.int64], is_known: NDArray[np.bool_]
+    words: NDArray[np.int64], is_known: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return each known balance's peak so far, and its depth below that peak."""
     peaks, known = words.copy(), words[is_known]
     peaks[is_known] = int128.take(known, int128.running_maxima(known, np.array([0])))
-    depths, too_large = int128.subtract(peaks, words)
-    check_fits(too_large, lambda place: f"the depth at {moment_text(int(times[place]))}")
-    return peaks, depths
+    return peaks, int128.subtract(peaks, words)
 
 
 def _draw_falls(

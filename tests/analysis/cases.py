@@ -86,6 +86,9 @@ class Case:
         assert dtypes_of(frame, table) == self.dtypes(by, grid.zone)
         return records(frame)
 
+    def loop(self, world, grid, by):
+        return oracle.fit(self.expected(world, grid, by))
+
     def dtypes(self, by=ba.ACCOUNT_KEY, zone="UTC"):
         kinds = {name: kind for kind, names in DTYPES.items() for name in names}
         names = [*by, *self.columns]

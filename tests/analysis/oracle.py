@@ -1,7 +1,8 @@
 """The analysis again, as loops over Python integers: slow, plain, and sharing no code with it.
 
 Rows are tuples of (asset, type, party, market, microseconds, balance). A result is a list of tuples
-in the order of its columns, with None for what is unknown.
+in the order of its columns, with None for what is unknown and amounts of any size: `fit` refuses
+those that no column holds.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ EXTERNAL = "ACCOUNT_TYPE_EXTERNAL"
 TOO_LARGE = 10**38
 
 
-def fit(*amounts):
-    """Return these amounts, or raise where one of them has more than 38 digits."""
-    for amount in amounts:
-        if amount is not None and abs(amount) >= TOO_LARGE:
+def fit(rows):
+    """Return rows, or raise where an amount that they have has more than 38 digits."""
+    for amount in (value for row in rows for value in row if isinstance(value, int)):
+        if abs(amount) >= TOO_LARGE:
             raise OverflowError(f"{amount} has more than 38 digits")
-    return amounts
+    return rows
 
 
 def half_even(exact):
@@ -98,7 +99,7 @@ class Account:
         return _deltas(self)
 
     def deltas_in(self, start, end):
-        return fit(*(delta for time, _, delta in self.deltas() if start <= time < end))
+        return [delta for time, _, delta in self.deltas() if start <= time < end]
 
 
 @cache
@@ -164,16 +165,11 @@ class Holder:
     def has_all(self, start, stop):
         return all(member.has_all(start, stop) for member in self.members)
 
-    def whole(self, when):
-        """Return the sum of what is known, however large, and the number of accounts in it."""
-        levels = [member.shown(when) for member in self.members]
-        known = [level for level in levels if level is not None]
-        return sum(known) if known else None, len(known)
-
     def total(self, when):
         """Return the sum of what is known, and how many of its accounts are known and unknown."""
-        total, known = self.whole(when)
-        return *fit(total), known, len(self.members) - known
+        levels = [member.shown(when) for member in self.members]
+        known = [level for level in levels if level is not None]
+        return sum(known) if known else None, len(known), len(levels) - len(known)
 
 
 @dataclass(frozen=True)
@@ -460,7 +456,7 @@ def series_with_states(world, grid, _by=KEY):
 
 def deltas(world, _grid=None, _by=KEY):
     return [
-        (*key, time, balance, *fit(delta))
+        (*key, time, balance, delta)
         for key, account in world.book().items()
         for time, balance, delta in account.deltas()
     ]
@@ -472,7 +468,7 @@ def flows(world, grid, by=KEY, *, full=False, internal=False):
     for group, holder in world.holders(by).items():
         for start, end in grid.periods(world):
             inside = [each.deltas_in(start, end) for each in holder.members]
-            *sums, moved = fit(*holder.flow(start, end, internal=internal))
+            *sums, moved = holder.flow(start, end, internal=internal)
             sums += [moved] * internal
             moves = [delta for deltas in inside for delta in deltas]
             counts = [len([*filter(None, moves)]), sum(map(any, inside)), moves.count(None)]
@@ -518,7 +514,7 @@ def drawdowns(world, _grid=None, _by=KEY):
             is_behind |= follows and account.level(time - 1) is None
             if peak is None or balance > peak:
                 peak, peak_at = balance, time
-            fall = (None,) * 3 if is_behind else (peak, peak_at, *fit(peak - balance))
+            fall = (None,) * 3 if is_behind else (peak, peak_at, peak - balance)
             result.append((*key, time, balance, *fall))
     return result
 
@@ -560,7 +556,7 @@ def _summary(holder, start, end):
     moves = [delta for each in holder.members for delta in each.deltas_in(start, end)]
     known = holder.known(start, end)
     levels = [level for _, _, level in known]
-    inflow, outflow, net, internal = fit(*holder.flow(start, end, internal=True))
+    inflow, outflow, net, internal = holder.flow(start, end, internal=True)
     exact, share = holder.average(start, end)
     low, high = min(levels, default=None), max(levels, default=None)
     at_zero = sum(right - left for left, right, level in known if level == 0)
@@ -593,7 +589,7 @@ def _summary(holder, start, end):
         "net": net,
         "internal": internal,
         "average": half_even(exact) if share == 1 else None,
-        "drawdown": fit(deepest)[0],
+        "drawdown": deepest,
         "drawdown_at": known[falls.index(deepest)][0] if deepest else None,
         "zero_share": at_zero / time_known if known else None,
     }
@@ -609,7 +605,7 @@ def ranked_holders(world, grid, by, n=None):
     for (asset,), all_of_it in world.holders(["asset_id"]).items():
         own = [row for row in rows if row[0][place] == asset]
         own.sort(key=lambda row: (row[1] is None, -(row[1] or 0)))
-        whole, so_far = all_of_it.whole(when)[0], 0
+        whole, so_far = all_of_it.total(when)[0], 0
         for key, total, *counts in own[:n]:
             so_far += total or 0
             is_part = total is not None and whole
@@ -626,13 +622,13 @@ def comparison(world, grid, by):
         pairs = [(each.shown(grid.start), each.shown(grid.end)) for each in holder.members]
         change, percent, state = None, None, "unknown"
         if None not in (before, after):
-            (change,) = fit(after - before)
+            change = after - before
             state = (
                 "same" if not change else "new" if not before else "changed" if after else "gone"
             )
             percent = 100 * change / abs(before) if before else None
         counts = len(pairs), sum(None in pair for pair in pairs)
-        rows.append((key, change, *fit(before, after), percent, state, *counts))
+        rows.append((key, change, before, after, percent, state, *counts))
     rows.sort(key=lambda row: (row[0][place], row[1] is None, -abs(row[1] or 0)))
     return [(*key, before, after, change, *rest) for key, change, before, after, *rest in rows]
 
@@ -642,7 +638,7 @@ def differences(world, entries):
     nets = defaultdict(int)
     for key, time, net in entries:
         nets[key, time] += net
-    changes = {(tuple(key), time): delta for *key, time, _, delta in deltas(world)}
+    changes = {(tuple(key), time): delta for *key, time, _, delta in fit(deltas(world))}
     result, not_compared = [], 0
     for key, time in sorted({*nets, *changes}):
         if key[1] == EXTERNAL:
@@ -654,5 +650,5 @@ def differences(world, entries):
             not_compared += 1
         elif difference := (delta or 0) - (net or 0):
             reason = "no row" if delta is None else "no flow" if net is None else "other amount"
-            result.append((*key, time, *fit(delta, net, difference), reason))
-    return result, not_compared
+            result.append((*key, time, delta, net, difference, reason))
+    return fit(result), not_compared

@@ -249,6 +249,11 @@ signed = st.one_of(
 moderate = st.one_of(st.integers(0, 3), st.integers(-3, 3), odd)
 """Balances of all sizes whose sums stay within 38 digits."""
 
+near = st.one_of(
+    st.integers(0, 9), st.integers(10**37, LARGEST), st.sampled_from([LARGEST, -LARGEST, 2**126])
+)
+"""Balances of which a few add up to 38 digits or more."""
+
 groupings = st.sets(st.sampled_from(ACCOUNT_KEY[1:]), max_size=2).flatmap(
     lambda names: st.permutations(["asset_id", *sorted(names)])
 )

@@ -30,6 +30,20 @@ def runs(draw):
     return values, np.array(sorted(starts))
 
 
+def summable(values):
+    """Return integers as words in which they can be added and subtracted."""
+    return int128.summable(int128.words_from(list(values)))
+
+
+def in_three_words(values):
+    digits = [[value >> place & (2**60 - 1) for value in values] for place in (0, 60)]
+    return int128.compose(np.array([*digits, [value >> 120 for value in values]]), 60)
+
+
+ways = st.sampled_from([int128.words_from, in_three_words])
+"""Two words, or three."""
+
+
 def spans(values, starts):
     return zip(starts, [*starts[1:], len(values)], strict=True)
 
@@ -43,43 +57,54 @@ def test_integers_become_words_and_decimals_and_come_back_null_where_they_are_no
     assert [None if value is None else int(value) for value in decimals] == values
 
 
-@given(st.lists(st.tuples(numbers, numbers), min_size=1))
-def test_amounts_compare_as_integers_do_and_differences_are_exact_or_too_large(pairs):
-    left, right = (int128.words_from(list(side)) for side in zip(*pairs, strict=True))
-    check(*int128.subtract(left, right), [a - b for a, b in pairs])
+@given(st.lists(st.tuples(numbers, numbers), min_size=1), ways)
+def test_amounts_compare_as_integers_do_and_differences_are_exact(pairs, way):
+    sides = [list(side) for side in zip(*pairs, strict=True)]
+    left, right = map(way, sides)
     assert int128.is_less(left, right).tolist() == [a < b for a, b in pairs]
     assert int128.is_zero(left).tolist() == [a == 0 for a, _ in pairs]
+    both = summable(sides[0] + sides[1])
+    change = int128.subtract(both[: len(pairs)], both[len(pairs) :])
+    assert int128.integers_of(change) == [a - b for a, b in pairs]
 
 
-def check(words, too_large, expected):
-    assert too_large.tolist() == [abs(value) >= LIMIT for value in expected]
-    for value, exact in zip(int128.integers_of(words), expected, strict=True):
-        assert value == exact or abs(exact) >= LIMIT
+@given(lists, lists)
+def test_columns_are_joined_whatever_the_words_of_their_amounts(one, other):
+    parts = [int128.words_from(one), summable(other), in_three_words(one)]
+    assert int128.integers_of(int128.joined(parts)) == [*one, *other, *one]
+    assert int128.joined([np.array([1, 2]), np.array([3])]).tolist() == [1, 2, 3]
 
 
-@given(lists, widths)
-def test_digits_make_up_the_amount_and_are_composed_to_it_again(values, width):
-    digits = list(int128.digits_of(int128.words_from(values), width))
+@given(lists, widths, ways)
+def test_digits_make_up_the_amount_and_are_composed_to_it_again(values, width, way):
+    digits = list(int128.digits_of(way(values), width))
     for lower in digits[:-1]:
         assert lower.min() >= 0
         assert int(lower.max()) < 2**width
     for place, value in enumerate(values):
         assert sum(int(digit[place]) << (width * k) for k, digit in enumerate(digits)) == value
-    check(*int128.compose(digits, width), values)
+    assert int128.integers_of(int128.compose(digits, width)) == values
 
 
 SIZES = [LIMIT - 1, LIMIT, 2**127 - 1, 2**127, 2**128 - 1, 2**128, 2**128 + 5, 2**130]
+both_signs = [*SIZES, *(-size for size in SIZES)]
 
 
-@pytest.mark.parametrize("size", [*SIZES, *(-size for size in SIZES)])
-def test_amounts_beyond_38_digits_are_said_to_be_too_large_at_any_width(size):
-    for width in range(1, 63):
+@pytest.mark.parametrize("width", range(1, 63))
+def test_amounts_beyond_38_digits_are_exact_at_any_width_and_are_refused_where_known(width):
+    for size in both_signs:
         digits, rest = [], size
         while not -2 < rest < 1:
             digits.append(np.array([rest & (2**width - 1)]))
             rest >>= width
-        words, too_large = int128.compose([*digits, np.array([rest])], width)
-        check(words, too_large, [size])
+        words = int128.compose([*digits, np.array([rest])], width)
+        assert int128.integers_of(words) == [size]
+        assert int128.to_decimals(words, np.array([False])).null_count == 1
+        if abs(size) < LIMIT:
+            assert int(int128.to_decimals(words)[0].as_py()) == size
+        else:
+            with pytest.raises(OverflowError, match=r"^amount 0 has more than 38 digits"):
+                int128.to_decimals(words)
 
 
 @given(lists, st.data())
@@ -88,7 +113,7 @@ def test_amounts_add_up_run_by_run(values, data):
     starts = [0, *sorted(inner)]
     stops = [*starts[1:], len(values)]
     expected = [sum(values[a:b]) for a, b in zip(starts, stops, strict=True)]
-    check(*int128.sum_words(int128.words_from(values), np.array(starts)), expected)
+    assert int128.integers_of(int128.sum_words(summable(values), np.array(starts))) == expected
 
 
 @given(st.data(), st.integers(1, 53))
@@ -100,10 +125,10 @@ def test_quotients_are_rounded_half_to_even(data, bits):
     products = [
         digit * np.array(factors) for digit in int128.digits_of(int128.words_from(values), width)
     ]
-    words, _ = int128.compose(int128.divide(products, width, np.array(divisors)), width)
+    words = int128.compose(int128.divide(products, width, np.array(divisors)), width)
     cases = zip(values, factors, divisors, strict=True)
     assert int128.integers_of(words) == [round(Fraction(v * f, d)) for v, f, d in cases]
-    by_one, _ = int128.compose(
+    by_one = int128.compose(
         int128.divide(list(int128.digits_of(int128.words_from(values), width)), width, divisors[0]),
         width,
     )
@@ -118,10 +143,10 @@ def ints(least, most, count):
     )
 
 
-@given(runs())
-def test_extremes_and_running_maxima_are_where_they_were_first_reached(case):
+@given(runs(), ways)
+def test_extremes_and_running_maxima_are_where_they_were_first_reached(case, way):
     values, starts = case
-    words, places = int128.words_from(values), [*spans(values, starts)]
+    words, places = way(values), [*spans(values, starts)]
     for largest, sign in ((True, -1), (False, 1)):
         firsts = [min(range(*span), key=lambda i: (sign * values[i], i)) for span in places]
         extremes = int128.extremes(words, starts, largest=largest)

@@ -15,7 +15,6 @@ from tests.analysis.oracle import Grid
 from tests.analysis.tables import (
     GENERAL,
     HOUR,
-    LARGEST,
     OTHER,
     START,
     accounts,
@@ -24,6 +23,7 @@ from tests.analysis.tables import (
     groupings,
     many_rows,
     moderate,
+    near,
     outcome,
     table_of,
 )
@@ -45,8 +45,6 @@ archives = st.tuples(
     st.lists(bad_rows, max_size=2),
 )
 """How an archive is cut into files, what of it is unproven, and rows that were set aside."""
-
-large = st.integers(0, 9) | st.integers(10**37, LARGEST)
 
 MOVES = [(*key, START + step * PACE, 3) for key in (GENERAL, OTHER) for step in range(14)]
 LEDGER = table_of([*MOVES, ("none", *OTHER[1:], START, 1)]).rename(columns={"balance": "net"})
@@ -94,7 +92,7 @@ def test_a_function_gives_of_an_archive_what_it_gives_of_its_table(data, how, fi
     if data.draw(st.booleans()):
         rows, calendar = data.draw(calendar_cases())
     else:
-        amounts = data.draw(st.sampled_from([moderate, moderate, large]))
+        amounts = data.draw(st.sampled_from([moderate, moderate, near]))
         rows, _ = data.draw(books(amounts, TIMES, most=15, openings=False))
     cases = [CALLS[name] for name in data.draw(several)]
     grids = [data.draw(case.grids(PACE)) for case in cases]
