@@ -60,7 +60,8 @@ class History:
     Attributes
     ----------
     rows
-        The table's changes, as returned by `frame.to_frame`, without openings and attrs.
+        The table's changes, as returned by `frame.to_frame`, without openings and attrs. Those of
+        holders (see `totals.merged`) have no balance.
     steps
         Its accounts as step functions, computed as if every change were known.
     known

@@ -116,31 +116,24 @@ def is_zero(words: NDArray[np.int64]) -> NDArray[np.bool_]:
     return result
 
 
-def is_less(words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the amounts that are less than the others."""
-    result: NDArray[np.bool_] = words[:, -1] < others[:, -1]
-    result |= (words[:, -1] == others[:, -1]) & _borrows(words, others)[-1]
-    return result
-
-
 def subtract(
     words: NDArray[np.int64], others: NDArray[np.int64], *, out: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Return the differences of `summable` amounts, in `out` if given."""
-    borrows = _borrows(words, others)
+    """Return the differences of `summable` amounts, in `out` (another array) if given."""
     result = np.subtract(words, others, out=out)
-    for place, borrow in enumerate(borrows, start=1):
-        result[:, place] -= borrow
-    return result
+    return _borrow([*zip(words.T, others.T, strict=True)], result)
 
 
-def _borrows(words: NDArray[np.int64], others: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
-    """Return for each word but the last where it is less than the other, with those below it."""
-    masks: list[NDArray[np.bool_]] = []
-    for place in range(words.shape[1] - 1):
-        left, right = (side[:, place].view(np.uint64) for side in (words, others))
-        masks.append(left < right if not masks else (left < right) | (left == right) & masks[-1])
-    return masks
+def _borrow(
+    columns: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], out: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Complete differences of words, those of two columns each, to differences of amounts."""
+    borrows = None
+    for place, (left, right) in enumerate(columns[:-1], start=1):
+        is_less = left.view(np.uint64) < right.view(np.uint64)
+        borrows = is_less if borrows is None else is_less | (left == right) & borrows
+        out[:, place] -= borrows
+    return out
 
 
 _LIMIT: Final = 10**BALANCE_DIGITS
@@ -150,10 +143,11 @@ _MOST: Final = widened(words_from([_LIMIT - 1]), _MOST_WORDS)
 
 def _are_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the amounts that have more than 38 digits."""
-    least, most, high = _LEAST[:, : words.shape[1]], _MOST[:, : words.shape[1]], words[:, -1]
-    if high.min(initial=0) > least[0, -1] and high.max(initial=0) < most[0, -1]:
+    high, place = words[:, -1], words.shape[1] - 1
+    if high.min(initial=0) > _LEAST[0, place] and high.max(initial=0) < _MOST[0, place]:
         return np.zeros(len(words), bool)
-    return is_less(most, words) | is_less(words, least)
+    words = widened(words, _MOST_WORDS)
+    return (subtract(_MOST, words)[:, -1] < 0) | (subtract(words, _LEAST)[:, -1] < 0)
 
 
 def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64]]:
@@ -178,14 +172,12 @@ def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64
 
 def _bits(columns: Sequence[NDArray[np.int64]]) -> int:
     """Return the number of bits that every amount fits in, including the sign."""
-    used = [*columns]
-    while used and not used[-1].any():
-        used.pop()
-    if not used:
-        return 1
-    high = used[-1] if len(used) == len(columns) else used[-1].view(np.uint64)
-    least, most = min(int(high.min()), 0), int(high.max())
-    return _WORD * (len(used) - 1) + max(most.bit_length(), (~least).bit_length()) + 1
+    for place, column in reversed([*enumerate(columns)]):
+        high = column if place == len(columns) - 1 else column.view(np.uint64)
+        least, most = (int(high.min()), int(high.max())) if len(high) else (0, 0)
+        if least or most:
+            return _WORD * place + max(most.bit_length(), (~least).bit_length() * (least < 0)) + 1
+    return 1
 
 
 def _shifted(columns: Sequence[NDArray[np.int64]], places: int, width: int) -> NDArray[np.int64]:
@@ -204,7 +196,7 @@ def _shifted(columns: Sequence[NDArray[np.int64]], places: int, width: int) -> N
 
 
 def compose(digits: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.int64]:
-    """Return amounts given as digits, in three words.
+    """Return amounts given as digits.
 
     Parameters
     ----------
@@ -213,13 +205,20 @@ def compose(digits: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.int64
     width
         Bits per digit.
     """
-    words = np.zeros((len(digits[0]), _MOST_WORDS), np.int64)
+    sizes = (width * place + _bits([digit]) for place, digit in enumerate(digits))
+    is_large = max(sizes) + len(digits).bit_length() > 2 * _WORD
+    words = np.zeros((_MOST_WORDS if is_large else 2, len(digits[0])), np.int64)
     for digit in reversed(digits):
-        carried = words[:, :-1].view(np.uint64) >> np.uint64(_WORD - width)
+        carried = words[:-1].view(np.uint64) >> np.uint64(_WORD - width)
         words <<= np.int64(width)
-        words[:, 1:] |= carried.view(np.int64)
-        words = subtract(words, widened(-digit[:, None], _MOST_WORDS))
-    return words
+        words[1:] |= carried.view(np.int64)
+        words[0] += digit
+        change = (digit >> np.int64(_WORD - 1)) + (words[0].view(np.uint64) < digit.view(np.uint64))
+        words[1] += change
+        if is_large:
+            words[2] += (change > 0) & (words[1] == 0)
+            words[2] -= (change < 0) & (words[1] == -1)
+    return np.ascontiguousarray(words.T)
 
 
 def sum_runs(
@@ -263,8 +262,11 @@ def difference(
     sums: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the sums of the amounts in [begin, end), given running sums."""
-    words, before = (np.stack([x.take(at) for x in sums], axis=1) for at in (ends, begins))
-    return subtract(words, before, out=words)
+    out = np.empty((len(begins), len(sums)), np.int64)
+    columns = [(column.take(ends), column.take(begins)) for column in sums]
+    for place, (after, before) in enumerate(columns):
+        np.subtract(after, before, out=out[:, place])
+    return _borrow(columns, out)
 
 
 def sum_words(

@@ -171,9 +171,12 @@ def drawdown(
     """
 
     def falls(history: History) -> pd.DataFrame:
-        measures = join(map_blocks(_fall, history.over()[0]))
-        balance, is_known = (measures["balance"], None), measures["is_known"]
-        result = with_amounts(history.rows, balance=balance, peak=(measures["peak"], is_known))
+        steps, rows = history.over()[0], history.rows
+        measures = join(map_blocks(_fall, steps))
+        is_known = measures["is_known"]
+        if "balance" not in rows:
+            rows = with_amounts(rows, balance=(steps.words[steps.is_row], None))
+        result = with_amounts(rows, peak=(measures["peak"], is_known))
         result["peak_at"] = to_times(np.where(is_known, measures["peak_at"], ALWAYS))
         return with_amounts(result, depth=(measures["depth"], is_known))
 
@@ -187,8 +190,8 @@ def _fall(_: int, steps: Steps) -> Columns:
     depths = int128.subtract(highest, steps.words)
     gaps = np.cumsum(steps.starts_known & ~steps.is_head)
     is_known = gaps == gaps[steps.heads][steps.numbers]
-    columns = {"balance": steps.words, "peak": highest, "peak_at": steps.times[peaks]}
-    columns |= {"depth": depths, "is_known": is_known}
+    columns = {"peak": highest, "peak_at": steps.times[peaks], "depth": depths}
+    columns["is_known"] = is_known
     kept = slice(None) if steps.is_row.all() else steps.is_row
     return {name: column[kept] for name, column in columns.items()}
 

@@ -202,6 +202,7 @@ def test_amounts_of_more_than_38_digits_are_refused_with_their_account_or_group(
     own = [(*GENERAL, START + at, level) for at, level in enumerate(levels)]
     own.append((*OTHER, START, 1))
     both = [(*key, START + at, at * LARGEST) for key in (GENERAL, MARGIN) for at in (0, 1)]
+    party = {"by": "party_id"}
     one, other = instant(START), instant(START + 1)
     for work, rows in [
         (ba.deltas, own),
@@ -209,15 +210,48 @@ def test_amounts_of_more_than_38_digits_are_refused_with_their_account_or_group(
         (ba.drawdown, own),
         (ba.summarize_accounts, own),
         (lambda table: ba.compare(table, (one, other)), own),
-        (lambda table: ba.flows(table, by="party_id"), both),
-        (lambda table: ba.totals(table, by="party_id"), both),
-        (lambda table: ba.totals(table, by="party_id", freq="1us"), both),
-        (lambda table: ba.holders(table, by="party_id"), both),
+        (partial(ba.flows, **party), both),
+        (partial(ba.flows, **party, layout="wide", value="inflow"), both),
+        (partial(ba.totals, **party), both),
+        (partial(ba.totals, **party, freq="1us"), both),
+        (partial(ba.balance_series, **party), both),
+        (partial(ba.balance_series, **party, layout="long"), both),
+        (partial(ba.ohlc, freq="2us", **party), both),
+        (partial(ba.drawdown, **party), both),
+        (partial(ba.time_weighted_average, freq="1us", **party), both),
+        (partial(ba.holders, **party), both),
         (ba.summarize_parties, both),
     ]:
         said = pytest.raises(OverflowError, match=r"'VOTE'.*'a1'.* 38 digits")
         with in_blocks(1), said:
             work(table_of(rows))
+
+
+def test_amounts_that_only_others_are_computed_from_may_have_any_size():
+    """Sums outside the interval, flows of which some are internal, levels, and wholes of shares."""
+    levels = [(0, 0), (LARGEST, LARGEST), (LARGEST, 0), (0, LARGEST), (LARGEST, LARGEST), (5, 6)]
+    pairs = [zip((GENERAL, MARGIN), pair, strict=True) for pair in levels]
+    table = table_of([(*key, START + n, x) for n, pair in enumerate(pairs) for key, x in pair])
+    zero, one, two, four = (instant(START + n) for n in (0, 1, 2, 4))
+    inside = {"by": "party_id", "start": two, "end": four}
+    assert records(ba.balance_series(table, **inside, layout="long"))[0][3] == LARGEST
+    flows = records(ba.flows(table, **inside, freq=None, internal=True))
+    assert flows[0][4:8] == (0, LARGEST, -LARGEST, LARGEST)
+    average = ba.time_weighted_average(table, zero, two, by="party_id")
+    assert average["average"].tolist() == [LARGEST]
+    shares = ba.totals(table, by="account_type", start=one, end=two, share=True)
+    assert shares["share"].tolist() == [0.5, 0.5]
+
+
+def test_an_amount_that_is_not_known_may_have_any_size():
+    times = (START, START + 5)
+    known = [(instant(START - 2), instant(START + 2)), (instant(START + 3), instant(START + 9))]
+    rows = [(*GENERAL, time, level) for time, level in zip(times, (-LARGEST, LARGEST), strict=True)]
+    table = ba.to_table(table_of(rows), known=known)
+    assert ba.deltas(table)["delta"].isna().all()
+    assert ba.flows(table, freq=None)["net"].isna().all()
+    moments = instant(START + 2), instant(START + 3)
+    assert ba.compare(table, at=moments)["change"].isna().all()
 
 
 @pytest.mark.parametrize("level", [2**114 - 1, 1 - 2**114, 2**64 - 1, 2**64 + 1, 2**32])
