@@ -366,12 +366,14 @@ def open_history(
     notes = read_notes(source.attrs.get(ATTRS_KEY))
     known, bad = notes.known_by_account
     is_changed = notes.are_changed(steps.accounts, steps.heads, steps.times)
-    if is_changed.any():
+    if is_changed.any() and notes.digests is not None:
+        gone = len(notes.digests) - len(is_changed)
         logger.warning(
             "%s lost or gained rows since the table was made: their balances are unknown between "
             "the remaining rows. To cut a table in time: table.balances.between(start, end); to "
-            "state that your own rows are complete: to_table(table, known=...)",
+            "state that your own rows are complete: to_table(table, known=...)%s",
             count_text(int(is_changed.sum()), "account"),
+            f". No row is left of {count_text(gone, 'other')}: sums lack them" if gone > 0 else "",
         )
     frame = rows if {*COLUMNS} >= {*source} else source
     if notes.start is not None:

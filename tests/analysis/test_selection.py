@@ -91,6 +91,15 @@ def test_each_function_says_once_that_rows_were_taken_out(function, tmp_path, mo
     silently(FUNCTIONS[function], table.iloc[6:])
 
 
+def test_a_mask_in_time_that_leaves_no_row_of_an_account_says_so():
+    late = [(*OTHER[:2], "c3", "", START + day * DAY, 5) for day in (4, 5)]
+    table = made([*ROWS, *late], nothing_before=True)
+    with warnings_of_rows() as said:
+        ba.totals(table[table["timestamp"] < at(72)])
+    assert said[0].startswith("3 accounts lost or gained rows since the table was made")
+    assert said[0].endswith(". No row is left of 1 other: sums lack them")
+
+
 def counts(table):
     return Counter(row[:4] for row in {*records(table)})
 
