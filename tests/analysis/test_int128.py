@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from balance_analysis.analysis import int128
@@ -19,6 +19,12 @@ whole = st.one_of(
 numbers = st.one_of(whole, whole.map(lambda value: -value))
 lists = st.lists(numbers, min_size=1, max_size=20)
 widths = st.integers(1, 62)
+repeated = st.builds(
+    lambda value, times: [value] * times,
+    st.sampled_from([LIMIT - 1, 1 - LIMIT, 2**125 - 1, -(2**94), 2**94 - 1]),
+    st.integers(1, 20),
+)
+"""Amounts whose sums need most bits."""
 
 
 @st.composite
@@ -58,6 +64,7 @@ def test_integers_become_words_and_decimals_and_come_back_null_where_they_are_no
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1))
+@example([(LIMIT - 1, 1 - LIMIT)])
 def test_differences_are_exact(pairs):
     one, other = map(list, zip(*pairs, strict=True))
     both = summable(one + other)
@@ -109,7 +116,15 @@ def test_amounts_beyond_38_digits_are_exact_at_any_width_and_are_refused_where_k
                 int128.to_decimals(words)
 
 
-@given(lists, st.data())
+@given(st.lists(st.integers(-(2**61), 2**61), min_size=1, max_size=4), st.integers(1, 40))
+@example([-1, 0, 0, 2**60], 40)
+def test_digits_of_any_sign_are_composed_exactly(digits, width):
+    words = int128.compose([np.array([digit]) for digit in digits], width)
+    exact = sum(digit << (width * place) for place, digit in enumerate(digits))
+    assert int128.integers_of(words) == [exact]
+
+
+@given(lists | repeated, st.data())
 def test_amounts_add_up_run_by_run(values, data):
     inner = data.draw(st.sets(st.integers(1, len(values)))) - {len(values)}
     starts = [0, *sorted(inner)]
