@@ -328,15 +328,17 @@ def totals(
             part, finish = partial(_on_grid, grid, names), partial(_sums_at, grid.points)
         return door.each_group(source, names, grid, part, lambda cells: finish(*cells))
 
-    keys = ["asset_id", "timestamp"]
-    whole = next(sums_by("asset_id")) if share else None
+    keys, wholes = ["asset_id", "timestamp"], None
+    if share:
+        sums = next(sums_by("asset_id"))
+        amounts = pd.Series(int128.integers_of(sums.columns["words"]), dtype=object)
+        wholes = sums.frame(grid.zone).assign(whole=amounts)
     for sums in sums_by(by):
         known, frame = sums.columns["known"].astype(np.int64), sums.frame(grid.zone)
         result = frame.assign(total=sums.total, known=known, unknown=sums.unknown)
-        if whole is not None:
-            amounts = pd.Series(int128.integers_of(whole.columns["words"]), dtype=object)
-            wholes = frame.merge(whole.frame(grid.zone).assign(whole=amounts), "left", keys)
-            result["share"] = int128.quotients(_integers(result["total"]), wholes["whole"])
+        if wholes is not None:
+            whole = frame.merge(wholes, "left", keys)["whole"]
+            result["share"] = int128.quotients(_integers(result["total"]), whole)
         yield result
 
 
