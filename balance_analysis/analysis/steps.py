@@ -137,6 +137,15 @@ class Steps:
         bounds = np.append(0, np.cumsum(sizes[is_wanted]))
         return self._of(pd.DataFrame(ids), bounds, np.repeat(is_wanted, sizes))
 
+    def held_at(self, points: NDArray[np.int64]) -> Steps:
+        """Return steps with the same balances at some points; drop rows if most are needless."""
+        if len(self.times) < 2 * len(self) * (len(points) + 1):
+            return self
+        reached = count_before(points, self.times)
+        is_last = np.ones(len(reached), bool)
+        is_last[:-1] = (reached[1:] != reached[:-1]) | self.is_head[1:]
+        return self._of(self.accounts, np.append(0, np.cumsum(is_last))[self.bounds], is_last)
+
     def _of(
         self, accounts: pd.DataFrame, bounds: NDArray[np.int64], rows: slice | NDArray[np.bool_]
     ) -> Steps:
