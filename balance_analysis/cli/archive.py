@@ -131,7 +131,8 @@ class _Report:
         self._say(result if done.periods else "No rows to repair")
         if not done.left.is_whole:
             echo(str(done.left))
-        return self._end(BAD if done.bad_rows or not done.left.is_whole else 0)
+        is_bad = done.bad_rows or not done.left.is_whole
+        return self._end(BAD if is_bad else INCOMPLETE if done.is_rebuilt else 0)
 
     @contextlib.contextmanager
     def measuring_failures(self) -> Iterator[None]:

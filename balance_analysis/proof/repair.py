@@ -32,7 +32,15 @@ from balance_analysis.load.nodes import NodeSource
 from balance_analysis.node.client import Client, RequestStats, check_client
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
 from balance_analysis.table.evidence import Answer, Evidence, Node, Verdicts
-from balance_analysis.table.moments import Instant, Span, between_all, clipped, joined, overlap
+from balance_analysis.table.moments import (
+    Instant,
+    Span,
+    between_all,
+    clipped,
+    joined,
+    overlap,
+    to_microseconds,
+)
 from balance_analysis.table.schema import ARROW_SCHEMA, canonical, within
 from balance_analysis.table.text import spans_text
 
@@ -215,14 +223,15 @@ def _extent(entry: FileEntry | None) -> tuple[int, int, int] | None:
 def _rebuild(store: Store) -> bool:
     """Rebuild the manifest from the files if it is lost or damaged; return whether it was.
 
-    Rows stay, but can't show that none are missing, so everything is unproven. Damaged files are
-    left out. The old manifest moves to quarantine.
+    Rows stay, but can't show that none are missing, so everything is unproven, also the quiet time
+    that reports of runs name. Damaged files are left out. The old manifest moves to quarantine.
     """
     old = store.read(layout.MANIFEST)
     try:
         parse(store, old)
     except ArchiveDamagedError as error:
-        query = next((run.query for run in iter_reports(store) if run.query is not None), None)
+        runs = [*iter_reports(store)]
+        query = next((run.query for run in runs if run.query is not None), None)
         if query is None:
             raise ArchiveDamagedError(
                 f"{store.uri}: no run's report has the accounts that it is bound to, so its "
@@ -232,7 +241,7 @@ def _rebuild(store: Store) -> bool:
         return False
     where = f"{store.uri}/{layout.MANIFEST}"
     logger.warning("%s is damaged; rebuilding it, with everything unproven", where)
-    files, spans = dict[str, FileEntry](), list[Span]()
+    files, spans, damaged = dict[str, FileEntry](), list[Span](), list[Span]()
     for name in store.names(layout.CHANGES):
         if (period := layout.period_named(name, query.partition)) is not None:
             bounds = layout.period_bounds(period, query.partition)
@@ -241,11 +250,15 @@ def _rebuild(store: Store) -> bool:
                 spans.append(bounds)
             except (pa.ArrowException, OSError, ValueError, LookupError) as error:
                 logger.warning("%s/%s is left out: it %s", store.uri, name, error)
+                damaged.append(bounds)
     if old is not None:
         store.write(f"{layout.QUARANTINE}{layout.MANIFEST}", old)
     ends = [moment for entry in files.values() for moment in (entry.first, entry.last + 1)]
-    known = clipped(joined(spans), min(ends, default=0), max(ends, default=0))
-    answers = (Answer(span, Node("unknown"), (0, 0), reached=False) for span in known)
+    known = [*clipped(joined(spans), min(ends, default=0), max(ends, default=0))]
+    committed = (span for run in runs for span in run.committed)
+    quiet = [(to_microseconds(start), to_microseconds(end)) for start, end in committed]
+    known += between_all(quiet, damaged)
+    answers = (Answer(x, Node("unknown"), (0, 0), reached=False) for x in joined(known))
     evidence = Evidence(query.filters, tuple(answers), disputed=_disputes_in(store))
     limits, content = None, store.read(layout.LIMITS)
     with contextlib.suppress(*DAMAGES):

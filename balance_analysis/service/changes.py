@@ -203,8 +203,11 @@ def _files_of(snapshot: Snapshot) -> list[FileSlice]:
 _MOST: Final = 50
 """Stretches that a header has room for."""
 
-_ALWAYS: Final = -(2**63) // 1000 + 1, 2**63 // 1000
-"""All microseconds that 64 bits of nanoseconds hold."""
+_NANOSECONDS: Final = -(2**63), 2**63 - 1
+"""The first and the last moment that 64 bits of nanoseconds hold."""
+
+_ALWAYS: Final = _NANOSECONDS[0] // 1000 + 1, _NANOSECONDS[1] // 1000
+"""The same in microseconds."""
 
 
 def answer_changes(
@@ -237,7 +240,8 @@ def answer_changes(
         if spans := _incomplete(snapshot.evidence, query):
             # Where they are very many, one stretch that holds them all.
             shown = spans if len(spans) <= _MOST else [(spans[0][0], spans[-1][1])]
-            headers["X-Incomplete"] = ", ".join(f"{a * 1000}-{b * 1000}" for a, b in shown)
+            ends = (np.clip(np.array(span, object) * 1000, *_NANOSECONDS) for span in shown)
+            headers["X-Incomplete"] = ", ".join(f"{start}-{end}" for start, end in ends)
         return Response(finder.page(query), media_type="application/json", headers=headers)
 
     return with_snapshot(store, read)

@@ -143,7 +143,7 @@ SESSIONS = {
             (f"export {{a}} {{url}} {filters}", 0, "new rows"),
             ("spoil _archive.json", 0, ""),
             ("status {a}", 5, ONE_LINE),
-            ("{last}", 0, "has been rebuilt from the files"),
+            ("{last}", 3, "has been rebuilt from the files"),
             ("status {a} --fail-on-gaps", 3, "unproven"),
             ("{last}", 0, ""),
             ("status {a} --fail-on-gaps", 0, ""),
