@@ -29,8 +29,8 @@ CELL_DIGIT: Final = 33
 
 _WORD: Final = 64
 _MOST_WORDS: Final = 3
-_LARGE: Final = 1 << 30
-"""Limit of upper words: 2**32 differences of amounts below it add up within 128 bits."""
+_LARGE: Final = 1 << 28
+"""Limit of upper words: 2**33 differences of amounts below it add up to at most 38 digits."""
 
 _TYPE: Final = pa.decimal128(BALANCE_DIGITS, 0)
 
@@ -90,13 +90,12 @@ def to_decimals(
     OverflowError
         If a known amount has more than 38 digits; `name` describes it, given its place.
     """
-    too_large = _are_too_large(words)
-    if known is not None:
-        too_large &= known
-    if too_large.any():
+    is_wrong = _are_too_large(words) if words.shape[1] == _MOST_WORDS else np.zeros(0, bool)
+    is_wrong &= True if known is None else known[: len(is_wrong)]
+    if is_wrong.any():
         raise OverflowError(
-            f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which is "
-            "too large for a column of amounts"
+            f"{name(int(is_wrong.argmax()))} has more than {BALANCE_DIGITS} digits, which is too "
+            "large for a column of amounts"
         )
     bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
     words = np.ascontiguousarray(words[:, :2])
@@ -142,11 +141,7 @@ _MOST: Final = widened(words_from([_LIMIT - 1]), _MOST_WORDS)
 
 
 def _are_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the amounts that have more than 38 digits."""
-    high, place = words[:, -1], words.shape[1] - 1
-    if high.min(initial=0) > _LEAST[0, place] and high.max(initial=0) < _MOST[0, place]:
-        return np.zeros(len(words), bool)
-    words = widened(words, _MOST_WORDS)
+    """Return a mask of the amounts, in three words, that have more than 38 digits."""
     return (subtract(_MOST, words)[:, -1] < 0) | (subtract(words, _LEAST)[:, -1] < 0)
 
 
