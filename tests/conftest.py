@@ -114,7 +114,7 @@ def pytest_collection_finish():
     """Leave out what stays until the end when garbage is looked for, and look less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000)
+    gc.set_threshold(100_000)
 
 
 def pytest_xdist_make_scheduler(config, log):

@@ -44,6 +44,9 @@ LONGEST_WINDOW: Final = 364 * 86_400 * 1_000_000
 HALVINGS: Final = 5
 """How often to halve a window whose answer takes too long before giving up."""
 
+_TURNS: Final = 8
+"""How often to ask for a row older than the oldest one so far."""
+
 _BEYOND: Final = 32
 """A request extends beyond its window's end by the window's width divided by this."""
 
@@ -420,16 +423,31 @@ def find_oldest(
     """Return the time of some accounts' oldest row in [start, end), or `None` if there is no row.
 
     Times are in microseconds. The search goes window by window, by default from 2020 on: a node may
-    refuse, or never answer, a request without a range.
+    refuse, or never answer, a request without a range. It ends when nothing before the row is sent:
+    another node at the same address may hold older rows.
+
+    Raises
+    ------
+    IncompleteError
+        If older rows are sent again and again, as by a node that sends the newest ones first.
     """
     while start < end:
-        window = Window(start, min(end, start + LONGEST_WINDOW), page_size=1)
-        listing = fetch(ask, filters, window)
-        if len(listing.times):
-            return listing.span[0]
+        stop = oldest = min(end, start + LONGEST_WINDOW)
+        for _ in range(_TURNS):
+            listing = fetch(ask, filters, Window(start, oldest, page_size=1))
+            if not len(listing.times):
+                break
+            oldest = listing.span[0]
+        else:
+            raise errors.IncompleteError(
+                f"the node was asked for its oldest row, and sent {_TURNS}, each older than the "
+                "one before: it seems to ignore the order that is asked for"
+            )
         if listing.more or listing.bad_rows:
-            return window.start
-        start = window.end
+            return start
+        if oldest < stop:
+            return oldest
+        start = stop
     return None
 
 

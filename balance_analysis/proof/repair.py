@@ -31,16 +31,8 @@ from balance_analysis.load import PAGE_SIZE, WORKERS
 from balance_analysis.load.nodes import NodeSource
 from balance_analysis.node.client import Client, RequestStats, check_client
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
+from balance_analysis.table import moments
 from balance_analysis.table.evidence import Answer, Evidence, Node, Verdicts
-from balance_analysis.table.moments import (
-    Instant,
-    Span,
-    between_all,
-    clipped,
-    joined,
-    overlap,
-    to_microseconds,
-)
 from balance_analysis.table.schema import ARROW_SCHEMA, canonical, within
 from balance_analysis.table.text import spans_text
 
@@ -75,8 +67,8 @@ def repair(
     client: Client,
     archive: Stored | PathLike,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: moments.Instant | None = None,
+    end: moments.Instant | None = None,
     page_size: int = PAGE_SIZE,
     workers: int = WORKERS,
     on_report: Callable[[Run], object] | None = None,
@@ -138,7 +130,7 @@ def repair(
             left = verify(store)
             damaged = {period for problem in left.problems for period in problem.periods}
             evidence, partition = writer.manifest.evidence, writer.manifest.partition
-            spans = overlap(evidence.answered, wanted)
+            spans = moments.overlap(evidence.answered, wanted)
             requested = (layout.periods_between(*span, partition) for span in spans)
             periods = sorted(damaged.union(*requested))
             for period in periods:
@@ -166,7 +158,7 @@ def _repair_period(
         If the node isn't of the archive's network.
     """
     manifest, bounds = writer.manifest, layout.period_bounds(period, writer.manifest.partition)
-    spans, entry = overlap(manifest.evidence.answered, [bounds]), manifest.files.get(period)
+    spans, entry = moments.overlap(manifest.evidence.answered, [bounds]), manifest.files.get(period)
     run.asks(spans)
     steps = [step for span in spans for step in source.known_rows(*span)]
     run.sets_aside(bad for step in steps for bad in step.bad_rows)
@@ -175,7 +167,7 @@ def _repair_period(
     old_rows = datafile.NO_ROWS if period in damaged else writer.rows_of(period)
     # Keep sound rows where the node sends bad ones.
     doubtful = [aside.span for step in steps for aside in step.set_aside]
-    kept_rows = [within(old_rows, *span) for span in joined(doubtful)]
+    kept_rows = [within(old_rows, *span) for span in moments.joined(doubtful)]
     rows = canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
     rows = merge_rows(pa.concat_tables([datafile.NO_ROWS, *kept_rows]), rows, *bounds).rows
     content, new_entry = datafile.encode_rows(rows) if rows.num_rows else (b"", None)
@@ -187,8 +179,8 @@ def _repair_period(
         proof, url = source.evidence(), source.client.base_url
         stays = f"{writer.store.uri}: {period} stays as it is: {url}"
         had = [] if entry is None else [(entry.first, entry.last + 1)]
-        needed = overlap([*manifest.evidence.complete, *had], spans)
-        if lost := between_all(needed, proof.reached):
+        needed = moments.overlap([*manifest.evidence.complete, *had], spans)
+        if lost := moments.between_all(needed, proof.reached):
             raise ArchiveError(
                 f"{stays} can't prove {spans_text(lost)}: it may have forgotten rows, doesn't "
                 "have all of them yet, or says that it may lack rows; ask a node that "
@@ -241,7 +233,7 @@ def _rebuild(store: Store) -> bool:
         return False
     where = f"{store.uri}/{layout.MANIFEST}"
     logger.warning("%s is damaged; rebuilding it, with everything unproven", where)
-    files, spans, damaged = dict[str, FileEntry](), list[Span](), list[Span]()
+    files, spans, damaged = dict[str, FileEntry](), list[moments.Span](), list[moments.Span]()
     for name in store.names(layout.CHANGES):
         if (period := layout.period_named(name, query.partition)) is not None:
             bounds = layout.period_bounds(period, query.partition)
@@ -254,11 +246,10 @@ def _rebuild(store: Store) -> bool:
     if old is not None:
         store.write(f"{layout.QUARANTINE}{layout.MANIFEST}", old)
     ends = [moment for entry in files.values() for moment in (entry.first, entry.last + 1)]
-    known = [*clipped(joined(spans), min(ends, default=0), max(ends, default=0))]
-    committed = (span for run in runs for span in run.committed)
-    quiet = [(to_microseconds(start), to_microseconds(end)) for start, end in committed]
-    known += between_all(quiet, damaged)
-    answers = (Answer(x, Node("unknown"), (0, 0), reached=False) for x in joined(known))
+    known = [*moments.clipped(moments.joined(spans), min(ends, default=0), max(ends, default=0))]
+    committed = (map(moments.to_microseconds, span) for run in runs for span in run.committed)
+    known += moments.between_all([(start, end) for start, end in committed], damaged)
+    answers = (Answer(x, Node("unknown"), (0, 0), reached=False) for x in moments.joined(known))
     evidence = Evidence(query.filters, tuple(answers), disputed=_disputes_in(store))
     limits, content = None, store.read(layout.LIMITS)
     with contextlib.suppress(*DAMAGES):
@@ -282,7 +273,7 @@ def _disputes_in(store: Store) -> Verdicts:
     return tuple(dict.fromkeys(verdicts))
 
 
-def _sound_entry(content: bytes, bounds: Span) -> FileEntry:
+def _sound_entry(content: bytes, bounds: moments.Span) -> FileEntry:
     """Return the entry of a period's file; ValueError or one of pyarrow's errors if damaged."""
     rows = datafile.decode_rows(content)
     encoded, _ = datafile.encode_rows(rows)

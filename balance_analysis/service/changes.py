@@ -203,11 +203,8 @@ def _files_of(snapshot: Snapshot) -> list[FileSlice]:
 _MOST: Final = 50
 """Stretches that a header has room for."""
 
-_NANOSECONDS: Final = -(2**63), 2**63 - 1
-"""The first and the last moment that 64 bits of nanoseconds hold."""
-
-_ALWAYS: Final = _NANOSECONDS[0] // 1000 + 1, _NANOSECONDS[1] // 1000
-"""The same in microseconds."""
+_ALWAYS: Final = -(2**63) // 1000 + 1, 2**63 // 1000
+"""All microseconds that 64 bits of nanoseconds hold."""
 
 
 def answer_changes(
@@ -237,11 +234,10 @@ def answer_changes(
         finder = Finder(snapshot, kept, check)
         query = read_parameters(items, is_known_type=finder.has_account_type)
         headers = evidence_headers(snapshot.evidence)
-        if spans := _incomplete(snapshot.evidence, query):
+        if spans := [*clipped(_incomplete(snapshot.evidence, query), *_ALWAYS)]:
             # Where they are very many, one stretch that holds them all.
             shown = spans if len(spans) <= _MOST else [(spans[0][0], spans[-1][1])]
-            ends = (np.clip(np.array(span, object) * 1000, *_NANOSECONDS) for span in shown)
-            headers["X-Incomplete"] = ", ".join(f"{start}-{end}" for start, end in ends)
+            headers["X-Incomplete"] = ", ".join(f"{a * 1000}-{b * 1000}" for a, b in shown)
         return Response(finder.page(query), media_type="application/json", headers=headers)
 
     return with_snapshot(store, read)

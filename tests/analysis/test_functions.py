@@ -60,7 +60,7 @@ sizes = st.sampled_from([1, 1 << 17])
 
 
 @pytest.mark.parametrize("names", TOGETHER, ids=", ".join)
-@settings(max_examples=24)
+@settings(max_examples=20)
 @given(data=st.data(), rng=st.randoms(use_true_random=False), size=sizes, groups=own_groupings())
 def test_it_is_what_a_loop_over_integers_gives(names, data, rng, size, groups):
     """Of any rows in any order, openings, gaps, bad rows, intervals, lost rows, groups, bounds.

@@ -15,6 +15,7 @@ from tests.loopback import LoopbackNode, random_history
 from tests.moments import from_microseconds, to_microseconds
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.waits import dont_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,10 +69,6 @@ ROWS = spread_history(5, rows=160, accounts=20)
 def node_of(rows: Sequence[Row], *, head: int = END, **options: Any) -> LoopbackNode:
     """Return a node whose last block is at `head`, microseconds."""
     return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})
-
-
-def dont_wait(_: float) -> None:
-    """Sleep in no time."""
 
 
 def client_of(node: LoopbackNode | str, **options: Any) -> Client:

@@ -57,7 +57,7 @@ from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.table.frame import to_arrow
 from tests.archive.writing import answered, begin
 from tests.benchmarks.figures import Figure, module, run
-from tests.benchmarks.levels import DAY, DAYS, SINCE, make_table
+from tests.benchmarks.levels import SINCE, UNTIL, make_table
 
 ROWS, ACCOUNTS, MANY_ACCOUNTS = 20_000_000, 5000, 500_000
 WHEN = "2023-06-15"
@@ -65,23 +65,23 @@ MOST = 2000
 """Maximum memory of a function, MB."""
 
 
-def make_archive(folder: Path, rows: int, accounts: int) -> None:
+def make_archive(folder: Path, rows: int, accounts: int, partition: str = "day") -> None:
     """Write an archive of 90 days unless the folder has one."""
     if (folder / "_archive.json").exists():
         return
     table = to_arrow(make_table(rows, accounts))
     times = table["timestamp"].cast(pa.int64()).to_numpy()
     order = np.argsort(times, kind="stable")
-    bounds = np.searchsorted(times[order], SINCE + np.arange(DAYS + 1) * DAY)
     scratch = folder.with_suffix(".part")
     shutil.rmtree(scratch, ignore_errors=True)
-    writer = begin(scratch, "day")
-    for day in range(DAYS):
-        start = SINCE + day * DAY
-        own = table.take(pa.array(np.sort(order[bounds[day] : bounds[day + 1]])))
-        made = answered((start, start + DAY), "made", "2023-07-01T00:00Z", height=12_345_678)
-        evidence = writer.manifest.evidence.updated(made)
-        writer.put(layout.period_of(start, "day"), encode_rows(own), evidence)
+    writer = begin(scratch, partition)
+    for period in layout.periods_between(SINCE, UNTIL, partition):
+        start, end = layout.period_bounds(period, partition)
+        span = max(start, SINCE), min(end, UNTIL)
+        places = slice(*np.searchsorted(times[order], span))
+        own = table.take(pa.array(np.sort(order[places])))
+        made = answered(span, "made", "2023-07-01T00:00Z", height=12_345_678)
+        writer.put(period, encode_rows(own), writer.manifest.evidence.updated(made))
     writer.checkpoint()
     scratch.rename(folder)
 
@@ -189,6 +189,10 @@ def measure(data: Path, rounds: int) -> Iterator[Figure]:
         took, peaks = zip(*(cost_of(folder, work, party) for _ in range(rounds)), strict=True)
         yield Figure(name, took, "s", at_most=AT_MOST.get(work))
         yield Figure(name, peaks, "MB", at_most=MOST if work in FUNCTIONS else None)
+    months, work = data / "months", "read party"
+    make_archive(months, ROWS, ACCOUNTS, "month")
+    took = [cost_of(months, work, party)[0] for _ in range(rounds)]
+    yield Figure(f"{ROWS:,} rows in files of a month, {work}", took, "s", at_most=AT_MOST[work])
     size = sum(file.stat().st_size for file in folder.rglob("changes.parquet"))
     yield Figure("the archive, a row", (size / ROWS,), "bytes", at_most=12)
 

@@ -47,13 +47,6 @@ def chromium():
         browser.close()
 
 
-@pytest.fixture(scope="session")
-def demo(sample):
-    """The address of the explorer over the sample data."""
-    with serving(sample) as url:
-        yield url
-
-
 LONG = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 2 + "ABCDEFGHIJ"
 HIDDEN = "p\nq\x01\u202ez"
 GAP = BEGIN + 6 * DAY + 5 * HOUR, BEGIN + 7 * DAY + 11 * HOUR

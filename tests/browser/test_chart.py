@@ -30,8 +30,8 @@ DRAW = """async ([series, options]) => {
 
 
 @pytest.fixture(scope="module")
-def page(visit, demo):
-    return visit(demo)
+def page(visit, sample_node):
+    return visit(sample_node)
 
 
 def draw(page, *series, start=BEGIN, end=BEGIN + DAY, **options):

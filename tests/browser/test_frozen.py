@@ -153,6 +153,7 @@ def test_a_table_is_explored_in_a_frame_of_a_notebook(open_page, tmp_path):
     (tmp_path / "cell.html").write_text(table.balances.explore()._repr_html_(), encoding="utf-8")
     page = open_page((tmp_path / "cell.html").as_uri(), is_explorer=False)
     frame = page.frame_locator("iframe")
-    frame.get_by_role("tab", name="Movers").click()
-    frame.get_by_role("tab", name="Holders").click()
+    for name in ("Movers", "Holders"):
+        settle(frame)
+        frame.get_by_role("tab", name=name).click()
     assert frame.locator("#panel td").nth(1).inner_text() == "5"

@@ -392,11 +392,11 @@ def test_the_pointer_reads_exact_balances_and_a_click_sets_the_moment_of_holders
     assert "changed then" in page.locator("#readout .how").all_inner_texts()
 
 
-def test_the_pointer_over_thinned_steps_reads_the_very_row_at_that_time(visit, demo, sample):
+def test_the_pointer_over_thinned_steps_reads_the_very_row_at_that_time(visit, sample_node, sample):
     archive = sample.select(asset_id="tUSD", account_types="fees_infrastructure")
     key = write_key(ba.balance_at(archive, "2023-05-01").iloc[0][[*ba.ACCOUNT_KEY]])
     link = f"asset=tUSD&range=ALL&digits=all&account={quote(key)}"
-    page = visit(demo, link, width=480)
+    page = visit(sample_node, link, width=480)
     for part in (0.35, 0.9):
         with page.expect_request("**/explore/series*width=1&*"):
             point(page, part)
@@ -419,8 +419,8 @@ def test_without_its_last_line_a_chart_says_so_and_offers_the_largest(visit, gap
     page.locator(".remove").nth(2).wait_for()
 
 
-def test_a_search_leads_to_an_account_and_to_another_asset_by_the_keys_alone(visit, demo):
-    page = visit(demo, "asset=tGOV")
+def test_a_search_leads_to_an_account_and_to_another_asset_by_the_keys_alone(visit, sample_node):
+    page = visit(sample_node, "asset=tGOV")
     page.keyboard.press("/")
     find(page, "treasury", "treasury")
     expect(page.locator("#found li > span")).to_have_text(["network treasury · network"])
@@ -470,8 +470,8 @@ def test_a_click_on_an_amount_shows_where_it_comes_from(visit, gapped):
         assert [row["file"] for row in sheet(page, "The row")] == cited
 
 
-def test_a_party_s_page_opens_by_a_click_and_its_other_assets_lead_to_theirs(visit, demo):
-    page = visit(demo)
+def test_a_party_s_page_opens_by_a_click_and_its_other_assets_lead_to_theirs(visit, sample_node):
+    page = visit(sample_node)
     click(page.get_by_role("button", name=re.compile("^party ")).first)
     (wanted,) = state(page)["party"]
     assert page.locator("#panel .ids dd").first.inner_text().startswith(wanted)
@@ -528,8 +528,8 @@ def test_limits_that_changed_are_drawn_and_the_others_listed(open_page, tmp_path
     assert (names[0], "can propose market" in names) == ("can propose asset", False)
 
 
-def test_the_focus_stays_where_it_was_while_what_is_around_it_changes(visit, demo):
-    page = visit(demo, "asset=tGOV&tab=totals")
+def test_the_focus_stays_where_it_was_while_what_is_around_it_changes(visit, sample_node):
+    page = visit(sample_node, "asset=tGOV&tab=totals")
 
     def focused():
         settle(page)
@@ -589,8 +589,8 @@ def test_a_page_says_whether_its_rows_are_complete_and_confirmed(
         expect(page.locator("#said .verdict:not(.bad)")).to_have_text("confirmed")
 
 
-def test_it_prints_light_with_whole_ids_and_rows_and_without_what_is_for_the_screen(visit, demo):
-    page = visit(demo, "asset=tGOV", theme="dark")
+def test_it_prints_light_with_whole_ids_and_rows_and_nothing_for_the_screen(visit, sample_node):
+    page = visit(sample_node, "asset=tGOV", theme="dark")
     ink = page.locator("#chart .line").first.evaluate(INK)
     page.emulate_media(media="print", color_scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -616,8 +616,8 @@ def test_it_prints_light_with_whole_ids_and_rows_and_without_what_is_for_the_scr
     assert page.pdf()[:5] == b"%PDF-"
 
 
-def test_it_opens_with_a_range_at_whose_start_balances_are_known(visit, demo):
-    page = visit(demo)
+def test_it_opens_with_a_range_at_whose_start_balances_are_known(visit, sample_node):
+    page = visit(sample_node)
     assert page.locator("#ranges [aria-pressed=true]").inner_text() == "1W"
     assert "the page opens with a later range" in page.locator("#headline .note").inner_text()
     names = ["total", "net", "inflow", "outflow", "parties"]

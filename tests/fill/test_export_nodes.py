@@ -20,7 +20,6 @@ from tests.archive.exporting import (
     HOUR,
     START,
     assert_holds,
-    dont_wait,
     in_spans,
     node_of,
     run_export,
@@ -33,6 +32,7 @@ from tests.loopback import LIMITS, V71_LIMITS, Fault, LoopbackNode, nobody, spoi
 from tests.moments import both, from_microseconds, range_text
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
+from tests.waits import dont_wait
 
 ROWS = spread_history(31, rows=300)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})

@@ -480,6 +480,7 @@ WRONG = {
         )
         for size in (1, 2, 3) for headers in (True, False)
     },
+    "no order, no start": (NO_ORDER, {"start": None}, "each older than the one before"),
     "parts that lack a row": (
         {**SMALL, "edit_page": on_edges(lose_in_parts)}, BY_PARTY, "the block at"
     ),

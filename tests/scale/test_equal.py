@@ -84,7 +84,7 @@ def check(case, table, sliced, grid, by):
         assert actual.index.equals(expected.index)
 
 
-@settings(max_examples=20)
+@settings(max_examples=16)
 @given(st.data(), archives, st.booleans(), st.integers(1, 12), groupings)
 def test_a_function_gives_of_an_archive_what_it_gives_of_its_table(data, how, first, size, by):
     """Of all rows or of a selection; amounts may be too large for a sum."""

@@ -139,8 +139,8 @@ def incomplete(held, asked, items):
         wanted = {value for name, value in items if name == BOUND[option]}
         if not wanted or not wanted <= {*values}:
             known = []
-    gaps, least, most = uncovered(known, start, end), -(2**63), 2**63 - 1
-    return ", ".join(f"{max(a * 1000, least)}-{min(b * 1000, most)}" for a, b in gaps)
+    gaps = uncovered(known, max(start, ALWAYS[START]), min(end, ALWAYS[END]))
+    return ", ".join(f"{a * 1000}-{b * 1000}" for a, b in gaps)
 
 
 @given(data=st.data())
