@@ -519,8 +519,8 @@ def compare(
 
         - `before`, `after`: its balance at the two moments (decimal128(38, 0), in the asset's
           smallest unit); NA if the balance of one of its accounts is unknown.
-        - `change`: `after` - `before`, and `change_percent`: `change` in percent of `before`
-          (float64, NaN if `before` is 0). Both are missing if `before` or `after` is unknown.
+        - `change`: `after` - `before`, and `change_percent`: `change` in percent of the size of
+          `before` (float64, NaN if that is 0). Both are missing if `before` or `after` is unknown.
         - `state` (category of str): "new" (`before` is 0), "gone" (`after` is 0), "changed", "same"
           or "unknown" (`before` or `after` is)
         - `accounts`, `unknown`: the number of the holder's accounts, and of those whose balance is

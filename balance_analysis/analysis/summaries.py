@@ -353,8 +353,8 @@ def summarize_accounts(
           is unknown; `net` is still known if `opening` and `closing` are.
         - `average`: the time-weighted average: see `time_weighted_average`; NA if the balance is
           unknown in any part of the interval
-        - `drawdown`: the deepest fall of the balance below its highest so far in the interval;
-          `drawdown_at`: when it was first that deep (NaT if the balance never fell)
+        - `drawdown`: the deepest fall of the balance below its highest so far, both in the known
+          part of the interval; `drawdown_at`: when it was first that deep (NaT if it never fell)
         - `zero_share`: the part of the known time in which the balance was 0 (float64; NaN if no
           time is known)
 
