@@ -373,7 +373,7 @@ def open_history(
             "the remaining rows. To cut a table in time: table.balances.between(start, end); to "
             "state that your own rows are complete: to_table(table, known=...)%s",
             count_text(int(is_changed.sum()), "account"),
-            f". No row is left of {count_text(gone, 'other')}: sums lack them" if gone > 0 else "",
+            f". Sums leave out {count_text(gone, 'account')} that lost all rows" * (gone > 0),
         )
     frame = rows if {*COLUMNS} >= {*source} else source
     if notes.start is not None:

@@ -90,11 +90,12 @@ def to_decimals(
     OverflowError
         If a known amount has more than 38 digits; `name` describes it, given its place.
     """
-    is_wrong = _are_too_large(words) if words.shape[1] == _MOST_WORDS else np.zeros(0, bool)
-    is_wrong &= True if known is None else known[: len(is_wrong)]
-    if is_wrong.any():
+    too_large = _are_too_large(words)
+    if known is not None:
+        too_large &= known
+    if too_large.any():
         raise OverflowError(
-            f"{name(int(is_wrong.argmax()))} has more than {BALANCE_DIGITS} digits, which is too "
+            f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which is too "
             "large for a column of amounts"
         )
     bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
@@ -141,7 +142,9 @@ _MOST: Final = widened(words_from([_LIMIT - 1]), _MOST_WORDS)
 
 
 def _are_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of the amounts, in three words, that have more than 38 digits."""
+    """Return a mask of the amounts that have more than 38 digits."""
+    if words.shape[1] < _MOST_WORDS:  # see `_LARGE`
+        return np.zeros(len(words), bool)
     return (subtract(_MOST, words)[:, -1] < 0) | (subtract(words, _LEAST)[:, -1] < 0)
 
 

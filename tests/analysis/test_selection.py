@@ -97,7 +97,7 @@ def test_a_mask_in_time_that_leaves_no_row_of_an_account_says_so():
     with warnings_of_rows() as said:
         ba.totals(table[table["timestamp"] < at(72)])
     assert said[0].startswith("3 accounts lost or gained rows since the table was made")
-    assert said[0].endswith(". No row is left of 1 other: sums lack them")
+    assert said[0].endswith(". Sums leave out 1 account that lost all rows")
 
 
 def counts(table):
