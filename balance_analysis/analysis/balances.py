@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import Units, any_source, make_groups, to_integers
+from balance_analysis.analysis.door import any_source, make_groups, to_integers
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -58,9 +58,7 @@ _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 
 @any_source
-def balance_at(
-    source: AccountSlices, at: Instant | Iterable[Instant], *, units: Units | None = None
-) -> Iterator[pd.DataFrame]:
+def balance_at(source: AccountSlices, at: Instant | Iterable[Instant]) -> Iterator[pd.DataFrame]:
     """Return the balance of every account at one or several instants.
 
     Parameters
@@ -69,9 +67,6 @@ def balance_at(
         A table of balance changes, its rows in any order, or an `Archive`.
     at
         One instant or several; UTC if without a time zone. A row at exactly that time counts.
-    units
-        Return amounts as float64 in whole units, NaN where unknown: pass the assets as for
-        `to_units`, or `True` for those in the table's attrs.
 
     Returns
     -------
@@ -167,7 +162,6 @@ def balance_series(
     by: str | Sequence[str] = ACCOUNT_KEY,
     layout: Layout = "wide",
     tz: Zone | None = None,
-    units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Return every account's balances over time, at the points of a grid or at every change.
 
@@ -194,8 +188,6 @@ def balance_series(
     tz
         The time zone of days, which may have 23 or 25 hours, and of the result's timestamps. By
         default UTC.
-    units
-        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
@@ -372,7 +364,6 @@ def holders(
     by: str | Sequence[str] = ACCOUNT_KEY,
     n: int | None = None,
     tz: Zone | None = None,
-    units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Return the holders of each asset at an instant, the largest first.
 
@@ -391,8 +382,6 @@ def holders(
         have the party "network".
     n
         Maximum number of holders of each asset; by default all, including those that hold nothing.
-    units
-        As for `balance_at`.
     tz
         The time zone of an instant without one. By default UTC.
 
@@ -491,11 +480,7 @@ def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.uint6
 
 @any_source
 def compare(
-    source: AccountSlices,
-    at: tuple[Instant, Instant],
-    *,
-    by: str | Sequence[str] = ACCOUNT_KEY,
-    units: Units | None = None,
+    source: AccountSlices, at: tuple[Instant, Instant], *, by: str | Sequence[str] = ACCOUNT_KEY
 ) -> Iterator[pd.DataFrame]:
     """Return how each holder's balance changed between two moments, the largest changes first.
 
@@ -508,8 +493,6 @@ def compare(
     by
         The columns that identify a holder, within each asset; by default each account is one.
         "party_id", "account_type" or "asset_id" compare their sums. See `holders`.
-    units
-        For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------

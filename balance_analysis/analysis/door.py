@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import AccountSlices, History, Source, over_slices
 from balance_analysis.analysis.steps import Columns, join
 from balance_analysis.errors import check_frame
-from balance_analysis.table.display import UNITS_KEY, noted_units, with_names
+from balance_analysis.table.display import UNITS_KEY, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts
 from balance_analysis.table.known import EVIDENCE_KEY, note_rows
 from balance_analysis.table.names import AssetsLike, Names, carried, names_in, names_of
@@ -37,9 +37,6 @@ from balance_analysis.table.text import list_text
 T = TypeVar("T")
 P = ParamSpec("P")
 
-Units: TypeAlias = "AssetsLike | bool"
-"""Assets whose whole units amounts are converted to; `True` for those in the table's attrs."""
-
 
 def any_source(
     function: Callable[Concatenate[AccountSlices, P], Iterator[pd.DataFrame]],
@@ -47,20 +44,17 @@ def any_source(
     """Let a function that yields a frame per slice take any source and return one frame.
 
     The source's names are copied to the result's attrs. A long result also gets `symbol` and
-    `label` as its first columns, as from `labelled`, unless it has such columns itself. The option
-    `units` converts amounts to whole units: see `to_units`.
+    `label` as its first columns, as from `labelled`, unless it has such columns itself.
     """
 
     def frames(slices: AccountSlices, *args: P.args, **options: P.kwargs) -> Iterator[pd.DataFrame]:
         names = carried(slices.attrs.get(ATTRS_KEY))
-        units: Any = options.get("units")
         for result in function(slices, *args, **options):
             frame = pd.DataFrame(result)  # not a Table, whose attrs would be merged
             frame.attrs = dict(result.attrs)
             if names:
                 frame.attrs[ATTRS_KEY] = {**frame.attrs.get(ATTRS_KEY, {}), **names}
-            is_exact = units is None or units is False
-            yield frame if is_exact else to_units(frame, None if units is True else units)
+            yield frame
 
     signature = inspect.signature(function)
 
@@ -106,8 +100,6 @@ def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
             whole = concatenated(frames, ids)
             order = np.argsort(number_ids(whole[ids]), kind="stable")
             whole = whole.take(order).reset_index(drop=True)
-        if units := {x: y for frame in frames for x, y in noted_units(frame).items()}:
-            notes = {**notes, UNITS_KEY: units}
         whole.attrs = {ATTRS_KEY: notes} if notes else {}
         if EVIDENCE_KEY in notes:  # it is a table, as deltas are
             note_rows(whole)

@@ -45,15 +45,13 @@ Flow = Literal["net", "inflow", "outflow", "internal", "changes", "active", "unk
 
 
 @door.any_source
-def deltas(source: AccountSlices, *, units: door.Units | None = None) -> Iterator[pd.DataFrame]:
+def deltas(source: AccountSlices) -> Iterator[pd.DataFrame]:
     """Return a table with each balance's difference to the account's previous row.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
-    units
-        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
@@ -116,7 +114,6 @@ def flows(
     value: Flow = "net",
     internal: bool = False,
     tz: Zone | None = None,
-    units: door.Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Return the flows into and out of accounts, or groups of accounts, in each period.
 
@@ -149,8 +146,6 @@ def flows(
         the column `internal`, and `inflow` and `outflow` are from and to others.
     tz
         The time zone of days and of the result's timestamps. By default UTC.
-    units
-        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
@@ -459,9 +454,7 @@ _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amou
 
 
 @door.any_source
-def reconcile(
-    source: AccountSlices, flows: pd.DataFrame, *, units: door.Units | None = None
-) -> Iterator[pd.DataFrame]:
+def reconcile(source: AccountSlices, flows: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Compare balance changes with an independent list of flows, and return what differs.
 
     Parameters
@@ -472,8 +465,6 @@ def reconcile(
         What accounts got and gave, block by block, such as the export of a ledger: `ACCOUNT_KEY`,
         `timestamp` and `net` (integers or Arrow decimals, in the asset's smallest unit). Several
         flows of one account and timestamp add up.
-    units
-        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import door, int128
-from balance_analysis.analysis.door import Units, any_source
+from balance_analysis.analysis.door import any_source
 from balance_analysis.analysis.flows import flow_measures, flows_of, gained
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, grid_at, to_times
 from balance_analysis.analysis.history import AccountSlices, History
@@ -44,7 +44,6 @@ def ohlc(
     end: Instant | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
     tz: Zone | None = None,
-    units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Return the first, highest, lowest and last balance of each account in each period.
 
@@ -62,8 +61,6 @@ def ohlc(
         result: see `holders`. A holder's balance is unknown while one of its accounts' is.
     tz
         The time zone of days and of the result's timestamps. By default UTC.
-    units
-        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
@@ -122,7 +119,7 @@ def _ids(steps: Steps, grid: Grid) -> pd.DataFrame:
 
 @any_source
 def drawdown(
-    source: AccountSlices, *, by: str | Sequence[str] = ACCOUNT_KEY, units: Units | None = None
+    source: AccountSlices, *, by: str | Sequence[str] = ACCOUNT_KEY
 ) -> Iterator[pd.DataFrame]:
     """Return how far each balance lies below its account's highest so far.
 
@@ -133,8 +130,6 @@ def drawdown(
     by
         The columns that identify a holder, such as "party_id"; they replace `ACCOUNT_KEY` in the
         result: see `holders`. A holder's balance is unknown while one of its accounts' is.
-    units
-        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
@@ -206,7 +201,6 @@ def time_weighted_average(
     by: str | Sequence[str] = ACCOUNT_KEY,
     partial: bool = False,
     tz: Zone | None = None,
-    units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Return each account's time-weighted average balance, over an interval or each of its periods.
 
@@ -233,8 +227,6 @@ def time_weighted_average(
     tz
         The time zone of days, which may have 23 or 25 hours, and of the result's timestamps. By
         default UTC.
-    units
-        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
@@ -315,7 +307,6 @@ def summarize_accounts(
     start: Instant | None = None,
     end: Instant | None = None,
     columns: Sequence[str] | None = None,
-    units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Summarise each account's balance and flows in [start, end).
 
@@ -330,8 +321,6 @@ def summarize_accounts(
     columns
         The columns below to return after `ACCOUNT_KEY`, in this order; by default all. Fewer are
         computed faster.
-    units
-        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
@@ -394,13 +383,12 @@ def summarize_parties(
     start: Instant | None = None,
     end: Instant | None = None,
     columns: Sequence[str] | None = None,
-    units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Summarise the balances and flows of each party's accounts together in [start, end).
 
     Parameters
     ----------
-    source, start, end, columns, units
+    source, start, end, columns
         As for `summarize_accounts`.
     by
         The columns that identify a party, within each asset: see `holders`.

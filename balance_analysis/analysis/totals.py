@@ -249,7 +249,6 @@ def totals(
     end: Instant | None = None,
     share: bool = False,
     tz: Zone | None = None,
-    units: door.Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Return the sums of balances over groups of accounts, on a grid or at every change.
 
@@ -272,8 +271,6 @@ def totals(
         `balance_series`. Without `freq`, `start` is a point too if you pass it.
     share
         Whether to add each group's share of its asset.
-    units
-        As for `balance_at`.
     tz
         The time zone of days and of the result's timestamps. By default UTC.
 

@@ -253,8 +253,8 @@ def series(
     """Show balances over time; unknown ones are empty."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
     how: dict[str, Any] = {**selection.bounds, "freq": freq, "layout": layout}
-    how |= {"by": options.columns_of(by), "units": units or None}
-    write_exact(ba.balance_series(selection.open(), **how), chosen, output)
+    rows = ba.balance_series(selection.open(), **how, by=options.columns_of(by))
+    write_exact(ba.to_units(rows) if units else rows, chosen, output)
 
 
 @command()

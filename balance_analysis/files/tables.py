@@ -87,9 +87,9 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
           durations are ISO 8601, and unknown values are null.
         - .xlsx (extra `excel`): one sheet with a filter and thousands separators. Excel keeps 15
           digits and milliseconds: a column of amounts or moments that needs more is text, with all
-          digits. For numbers to calculate with, make the frame with `units=`: whole units are
-          floats. Excel has no time zones: moments are in UTC, and the header says so. Durations and
-          moments before March 1900 are ISO 8601. Text is never a formula.
+          digits. For numbers to calculate with, write `to_units(frame)`: whole units are floats.
+          Excel has no time zones: moments are in UTC, and the header says so. Durations and moments
+          before March 1900 are ISO 8601. Text is never a formula.
 
         pandas rounds such digits to floats when it reads these files, unless you keep the text:
         `pd.read_json(path, dtype={"balance": str})`; likewise with `read_csv` and `read_excel`.

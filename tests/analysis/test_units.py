@@ -66,7 +66,6 @@ def test_counts_of_a_wide_layout_are_no_amounts(value):
     how = {"by": "asset_id", "freq": None, "layout": "wide", "value": value}
     counted = ba.flows(TABLE, **how)
     assert counted.iloc[0].tolist() == [2, 2]
-    pd.testing.assert_frame_equal(ba.flows(TABLE, **how, units=DECIMALS), counted)
     pd.testing.assert_frame_equal(ba.to_units(counted, DECIMALS), counted)
 
 
@@ -99,29 +98,26 @@ FUNCTIONS = {name: getattr(ba, name) for name in ba.__all__ if hasattr(getattr(b
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_units_are_the_exact_amounts_divided_once(name):
     function, asked = FUNCTIONS[name], ASKED.get(name, {})
-    exact, result = function(TABLE, **asked), function(TABLE, **asked, units=DECIMALS)
-    pd.testing.assert_frame_equal(result, ba.to_units(exact, DECIMALS))
+    exact = function(TABLE, **asked)
+    result = ba.to_units(exact, DECIMALS)
     assert list(result.columns) == list(exact.columns)
     assert BALANCE_DTYPE in [*exact.dtypes]
     expected = exact.dtypes.where(exact.dtypes != BALANCE_DTYPE, np.dtype("float64"))
     assert [*result.dtypes] == [*expected]
 
 
-def test_true_stands_for_the_tables_own_assets():
+def test_results_know_the_units_of_the_tables_assets():
     table = TABLE.copy()
     with pytest.raises(ValueError, match="VOTE, ea43 have unknown decimals"):
-        ba.balance_at(table, "2024-01-01", units=True)
+        ba.to_units(ba.balance_at(table, "2024-01-01"))
     table.attrs[ATTRS_KEY] = {"assets": DECIMALS}
-    result = ba.balance_at(table, "2024-01-01", units=True)
+    result = ba.to_units(ba.balance_at(table, "2024-01-01"))
     assert result["balance"].tolist() == [3e18, 2e18, 3.0, 2.0]
-    assert ba.to_units(ba.balance_at(table, "2024-01-01"))["balance"].equals(result["balance"])
-    assert ba.totals(table, units=False)["total"].dtype == BALANCE_DTYPE
 
 
 def test_an_archive_knows_its_own_units(sample):
     exact = ba.balance_at(sample, "2023-04-12")
-    result = ba.balance_at(sample, "2023-04-12", units=True)
-    assert result.equals(ba.to_units(exact, sample.names().assets))
+    assert ba.to_units(exact).equals(ba.to_units(exact, sample.names().assets))
 
 
 @given(rows)

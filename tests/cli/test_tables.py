@@ -82,11 +82,11 @@ def test_what_is_written_is_what_the_library_computes(command, source, ending, s
 def test_whole_units_are_those_of_the_library(tmp_path):
     words = (SAMPLE, "--asset-id", "tUSD", "--assets", ASSETS, "--units")
     usd = ba.read_parquet(SAMPLE, assets=ASSETS).balances.select(asset_id="tUSD")
-    summary = ba.summarize_accounts(usd, units=True)
+    summary = ba.to_units(ba.summarize_accounts(usd))
     run("summary", *words, "-o", tmp_path / "ours.csv")
     check_written(summary, tmp_path / "ours.csv")
     run("series", *words, "--freq", "1D", "-o", tmp_path / "ours.json")
-    series = ba.balance_series(usd, freq="1D", layout="long", units=True)
+    series = ba.to_units(ba.balance_series(usd, freq="1D", layout="long"))
     check_written(series, tmp_path / "ours.json")
     assert str(summary["closing"].max()) in run("summary", *words, "--wide", "--limit", 0).stdout
 

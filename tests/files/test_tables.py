@@ -253,7 +253,7 @@ def test_excel_has_moments_in_utc_and_finer_ones_than_milliseconds_as_text(tmp_p
 def test_a_sheet_of_excel_is_ready_to_be_read_and_filtered_and_has_names(tmp_path):
     party = SOME["party_id"].iloc[0]
     given = {"assets": demo.sample_assets(), "labels": {party: "Alice"}}
-    held = ba.balance_at(ba.labelled(OWN, **given), "2023-04-12", units=given["assets"])
+    held = ba.to_units(ba.balance_at(ba.labelled(OWN, **given), "2023-04-12"))
     sheet = sheet_of(held, tmp_path)
     header, *rows = texts_of(sheet)
     assert header[:2] == ["symbol", "label"]

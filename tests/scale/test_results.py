@@ -147,10 +147,9 @@ def named(tmp_path_factory, table):
     ("name", "own"), [*product(NAMED, [False]), *product(["flows", "holders"], [True])]
 )
 def test_labels_distinguish_the_accounts_of_all_slices(named, name, own):
-    """As the archive has them, or the caller, who asks for his own units too."""
+    """As the archive has them, or the caller."""
     function, how, source = getattr(ba, name), NAMED[name], named
     if own:
-        how = {**how, "units": {"VOTE": 3, "ea43": 18}}
         parties = named.read(partial=True)["party_id"]
         source = named.select(labels=dict.fromkeys(parties[:9].astype("str"), "Own"))
     result = ba.over_accounts(function, source, rows_per_slice=2 * SIZE, **how)
