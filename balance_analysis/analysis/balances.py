@@ -310,10 +310,11 @@ def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], 
     states = np.full(len(words), _CARRIED, np.int8)
 
     def fill(first: int, block: Steps) -> None:
-        rows, is_known = as_of(block, points)
-        cells = slice(first * height, (first + len(block)) * height)
-        words[cells], block_states = int128.take(block.words, rows), states[cells]
         reached = count_before(points, block.times)
+        rows, is_known = as_of(block, points, reached)
+        cells = slice(first * height, (first + len(block)) * height)
+        block.words.take(rows, axis=0, out=words[cells], mode="clip")  # "raise" would copy
+        block_states = states[cells]
         is_hit = np.append(points, ALWAYS)[reached] == block.times
         hits = np.flatnonzero(is_hit & block.is_row)  # an opening may stand at ALWAYS
         block_states[block.numbers[hits] * height + reached[hits]] = _OBSERVED

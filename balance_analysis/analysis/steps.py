@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -40,6 +40,8 @@ BLOCK: Final = 1 << 17
 
 _POINTS: Final = 4
 """Points kept per column: the first, the last, the lowest and the highest."""
+
+_NO_IDS: Final = pd.DataFrame()
 
 _is_alone: ContextVar[bool] = ContextVar("is_alone", default=False)
 
@@ -126,9 +128,12 @@ class Steps:
 
     def part(self, first: int, stop: int) -> Steps:
         """Return the accounts with numbers in [first, stop)."""
+        return replace(self.block(first, stop), accounts=self.accounts.iloc[first:stop])
+
+    def block(self, first: int, stop: int) -> Steps:
+        """Return the accounts with numbers in [first, stop), without ids: slicing them is slow."""
         rows = slice(self.bounds[first], self.bounds[stop])
-        bounds = self.bounds[first : stop + 1] - self.bounds[first]
-        return self._of(self.accounts.iloc[first:stop], bounds, rows)
+        return self._of(_NO_IDS, self.bounds[first : stop + 1] - self.bounds[first], rows)
 
     def select(self, is_wanted: NDArray[np.bool_]) -> Steps:
         """Return some of the accounts."""
@@ -161,12 +166,12 @@ T = TypeVar("T")
 def map_blocks(function: Callable[[int, Steps], T], steps: Steps, *, points: int = 0) -> list[T]:
     """Return a function's result for each block of accounts, in order.
 
-    The function takes the number of the block's first account, and the block. `points` is the
+    The function takes the number of the block's first account, and the `block`. `points` is the
     number of cells that each account has besides its rows. Without accounts, there is one empty
     block.
     """
     ends = steps.bounds[1:] + points * np.arange(1, len(steps) + 1)
-    return map_parallel(lambda block: function(block[0], steps.part(*block)), even(ends, BLOCK))
+    return map_parallel(lambda block: function(block[0], steps.block(*block)), even(ends, BLOCK))
 
 
 def even(ends: NDArray[np.int64], size: int) -> list[tuple[int, int]]:
@@ -195,7 +200,10 @@ def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, p
 
 def repeat_ids(ids: pd.DataFrame, count: int) -> dict[str, pd.Categorical]:
     """Return the columns of ids with each row repeated `count` times."""
-    return take_ids(ids, np.repeat(np.arange(len(ids)), count))
+    return {
+        name: pd.Categorical.from_codes(np.repeat(column.codes, count), dtype=column.dtype)
+        for name, column in ((str(name), ids[name].array) for name in ids)
+    }
 
 
 @contextlib.contextmanager
@@ -277,13 +285,16 @@ def events(steps: Steps) -> Columns:
     return columns
 
 
-def as_of(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def as_of(
+    steps: Steps, points: NDArray[np.int64], reached: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the row that holds for each account at each point, and whether its balance is known.
 
     Results are ordered by account, then point. If the balance is unknown, the row is the last one
-    up to the point, or the account's first one. Points are in microseconds, ascending.
+    up to the point, or the account's first one. Points are in microseconds, ascending; `reached` is
+    the number of points before each row, if it is at hand.
     """
-    reached = count_before(points, steps.times)
+    reached = count_before(points, steps.times) if reached is None else reached
     is_tail = np.append(steps.is_head[1:], True)[: len(reached)]
     is_held = is_tail.copy()  # most rows are followed by another one before the next point
     is_held[steps.heads] = True
@@ -348,8 +359,8 @@ class Pieces:
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     """Cut steps into the periods between edges (in microseconds, ascending)."""
     begins, stops, accounts = edges[:-1], edges[1:], len(steps)
-    held, is_known = as_of(steps, begins)
     reached = count_before(begins, steps.times)
+    held, is_known = as_of(steps, begins, reached)
     inner = np.flatnonzero((reached > 0) & (steps.times < np.append(edges, NEVER)[reached]))
     cells = steps.numbers[inner] * len(begins) + reached[inner] - 1
     within = np.bincount(cells, minlength=len(held))

@@ -352,9 +352,11 @@ def note_interval(
 
 def note_selection(selection: pd.DataFrame, whole: pd.DataFrame, filters: Filters) -> None:
     """Set the attrs of a selection of whole accounts."""
-    evidence = notes_of(whole).evidence
-    if evidence is not None:  # otherwise the table's metadata is true of whole accounts
-        note_evidence(selection, evidence.narrow(filters))
+    evidence = read_notes(whole.attrs.get(ATTRS_KEY)).evidence
+    if evidence is None:  # the table's metadata is true of whole accounts
+        return
+    note_evidence(selection, evidence.narrow(filters))
+    if notes_of(whole).evidence is not None:  # otherwise the lost rows stay noted
         note_rows(selection, is_sorted=False)
 
 

@@ -16,6 +16,8 @@ from tests.analysis.tables import (
     BEGIN,
     GENERAL,
     LARGEST,
+    MARGIN,
+    OTHER,
     START,
     accounts,
     dtypes_of,
@@ -24,6 +26,7 @@ from tests.analysis.tables import (
     recorded_table,
     records,
     signed,
+    table_of,
     tables,
     times,
 )
@@ -104,6 +107,13 @@ def of_asset(table, world, asset, how):
         left = {*ACCOUNTS} - {*own.book()} if left else left
         own, table = own.between(*CUT), table.balances.between(*map(instant, CUT))
     return table, replace(own, lost=world.lost | left)
+
+
+def test_an_asset_whose_rows_were_lost_before_a_selection_is_not_compared():
+    known = [(instant(START), instant(START + 9))]
+    whole = ba.to_table(table_of([(*GENERAL, START, 7), (*OTHER, START, 8)]), known=known)
+    left = whole[whole["asset_id"] != GENERAL[0]].balances.select(asset_id=OTHER[0])
+    assert differences(left, [(MARGIN, START + 1, 3)]) == ([], 2)  # a first row is not, either
 
 
 def test_flows_of_floats_are_refused():
