@@ -119,7 +119,8 @@ class Steps:
     @property
     def extent(self) -> NDArray[np.int64]:
         """The first and the last of `row_times`; empty if there are none."""
-        times = self.row_times
+        ends = np.append(self.heads, self.bounds[1:] - 1)
+        times = self.times[ends] if self.is_row.all() else self.row_times
         return np.array([times.min(), times.max()]) if len(times) else times
 
     def name(self, number: int) -> str:

@@ -67,8 +67,8 @@ def duration_text(length: dt.timedelta) -> str:
 
     Examples
     --------
-    >>> duration_text(dt.timedelta(hours=25, seconds=3))
-    '1 day 1 hour'
+    >>> duration_text(dt.timedelta(hours=25, seconds=3)), duration_text(dt.timedelta(days=1))
+    ('1 day 1 hour', '1 day')
     """
     seconds, parts = length.total_seconds(), []
     if seconds < 1:
@@ -81,7 +81,7 @@ def duration_text(length: dt.timedelta) -> str:
     for unit, size in _UNITS:
         count, seconds = divmod(int(seconds), size)
         parts += [count_text(count, unit)] * (count > 0)
-    return " ".join(parts[:2])
+    return " ".join(parts)
 
 
 def decimal_text(number: Decimal) -> str:
