@@ -413,7 +413,7 @@ class NodeSource:
                 break
             if step.known_end > step.start:
                 known = step.between(step.start, step.known_end)
-                rest = replace(window, start=known.end, begins_with_row=False)
+                rest = replace(window, start=known.end, cut_rows=frozenset())
                 return replace(known, rest=rest)
         return max(steps, key=lambda step: (step.known_end, step.head or 0))
 

@@ -19,7 +19,7 @@ The walk depends on a function that asks, not on a client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,6 +34,7 @@ from balance_analysis.table import moments
 from balance_analysis.table.evidence import Node, SetAside, set_aside
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.schema import BadRow, accounts_in, within
+from balance_analysis.table.text import count_text
 
 EARLIEST: Final = moments.to_microseconds("2020-01-01")
 """The earliest start of a range: nodes refuse an earlier one."""
@@ -106,15 +107,15 @@ Ask = Callable[[PageRequest], "DecodedPage"]
 class Window:
     """A slice [start, end) of the interval (in microseconds) that is still to be requested.
 
-    `page_size` is smaller than the caller's if the node can't send such large pages. If
-    `begins_with_row`, there is a row at `start`, so the answer must begin with it. The request
+    `page_size` is smaller than the caller's if the node can't send such large pages. The
+    `cut_rows`, which an earlier answer listed for its first block, must come again. The request
     extends `beyond` the end by as many microseconds: a row there proves more.
     """
 
     start: int
     end: int
     page_size: int
-    begins_with_row: bool = False
+    cut_rows: frozenset[object] = frozenset()
     beyond: int = 0
 
     def cut(self, width: int, page_size: int) -> tuple[Window, Window | None]:
@@ -125,7 +126,7 @@ class Window:
             return near, None
         # One or two rows beyond are enough.
         near = replace(near, beyond=width // _BEYOND)
-        return near, replace(self, start=end, begins_with_row=False)
+        return near, replace(self, start=end, cut_rows=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,12 @@ class Listing:
         times = self.times[(self.times >= start) & (self.times < end)]
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
         return Listing(within(self.rows, start, end), times, bad, more, self.sent)
+
+    def rows_at(self, time: int) -> Iterator[object]:
+        """Yield the rows at a time, bad ones too, as values to compare."""
+        rows = within(self.rows, time, time + 1)
+        yield from zip(accounts_in(rows), rows["balance"].to_pylist(), strict=True)
+        yield from (bad for bad in self.bad_rows if bad.time == time)
 
     def proof(self, start: int, reached: int, end: int) -> Proof:
         """Return what the answer, which has all rows up to `reached`, proves about a step."""
@@ -196,7 +203,8 @@ def _ask_checked(ask: Ask, request: PageRequest, window: Window) -> Listing:
     times = page.times
     _check_order(times, request)
     _check_filters(page.rows, request.filters)
-    more = page.info.has_next_page
+    # Some servers say that no page follows a full one.
+    more = page.info.has_next_page or len(times) >= request.page_size
     if len(times):
         # Times are in order, so a row beyond the window's far side proves that the window is
         # complete.
@@ -232,14 +240,14 @@ def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
             )
 
 
-def _check_restart(listings: Sequence[Listing], at: int) -> None:
-    """Raise IncompleteError unless the answers begin with the row that is known to be at `at`."""
-    first = min((part.span[0] for part in listings if len(part.times)), default=None)
-    if first != at:
+def _check_restart(listings: Sequence[Listing], window: Window) -> None:
+    """Raise IncompleteError unless the answers list all rows that were cut off the one before."""
+    lost = window.cut_rows.difference(*(part.rows_at(window.start) for part in listings))
+    if lost:
         raise errors.IncompleteError(
-            f"there is a row at {moment(at)}, but the answer that should begin with it "
-            f"{'is empty' if first is None else f'begins at {moment(first)}'}: the node has lost "
-            "or withheld rows, or belongs to another network"
+            f"{count_text(len(lost), 'row')} at {moment(window.start)} came with one answer, but "
+            "not in the next, which should begin there: the node has lost or withheld rows, or "
+            "belongs to another network"
         )
 
 
@@ -341,10 +349,9 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
         reached.append(_whole_blocks(ask, filters, asked, listing))
     end = min(listing_end for listing_end, _ in reached)
     listings = [listing.between(window.start, end) for _, listing in reached]
-    if window.begins_with_row:
-        _check_restart(listings, window.start)
-    restarts = any(listing.more and listing_end == end for listing_end, listing in reached)
-    rest = replace(window, start=end, begins_with_row=restarts)
+    _check_restart(listings, window)
+    cut_rows = frozenset[object]().union(*(listing.rows_at(end) for _, listing in reached))
+    rest = replace(window, start=end, cut_rows=cut_rows)
     return Step(
         window.start,
         end,

@@ -148,6 +148,12 @@ def arguments_of(query):
     return {**query, **moments}
 
 
+def none_follows(answer, request):
+    """Say of a full page that it is the last one."""
+    is_full = len(answer["balances"]["edges"]) == int(request.get("pagination.first"))
+    answer["balances"]["pageInfo"]["hasNextPage"] &= not is_full
+
+
 page_sizes = st.integers(1, 12) | st.integers(1, 1000)
 releases = st.sampled_from(["v0.71", "v0.73", "v0.75", "v0.76", "v0.79"])
 quirks = st.fixed_dictionaries(
@@ -156,6 +162,7 @@ quirks = st.fixed_dictionaries(
         "lossy_cursors": st.booleans(),
         "start_exclusive": st.booleans(),
         "end_inclusive": st.booleans(),
+        "edit_page": st.sampled_from([None, none_follows]),
     }
 )
 small_pages = st.fixed_dictionaries(
@@ -403,10 +410,21 @@ def outside(name, place, step):
     return move
 
 
-def lose_at_the_restart(edges, request):
-    """Leave out the block at which a request restarts."""
-    first = str(int(request.get("dateRange.startTimestamp")) + 1000)
-    edges[:] = [edge for edge in edges if edge["node"]["timestamp"] != first]
+def at_the_restart(change):
+    """Return an edit of the block at which a request restarts."""
+
+    def edit(edges, request):
+        first = str(int(request.get("dateRange.startTimestamp")) + 1000)
+        block = [edge for edge in edges if edge["node"]["timestamp"] == first]
+        edges[: len(block)] = change(block)
+
+    return on_edges(edit)
+
+
+def with_more(block):
+    for edge in block[:1]:
+        edge["node"]["balance"] += "7"
+    return block
 
 
 def repeat(change):
@@ -467,9 +485,12 @@ WRONG = {
         {"edit_page": on_edges(outside("start", 0, -1000))}, {}, "misreads the range"
     ),
     "a row after": ({"edit_page": on_edges(outside("end", -1, 1000))}, {}, "misreads the range"),
-    "a restart elsewhere": (
-        {"edit_page": on_edges(lose_at_the_restart)}, {}, "has lost or withheld rows"
-    ),
+    **{
+        f"a restart with {name}": ({"edit_page": at_the_restart(change)}, {}, "rows? at .* but not")
+        for name, change in {
+            "no row": lambda _: [], "a row less": lambda block: block[1:], "more held": with_more
+        }.items()
+    },
     **{
         name: ({"ignores": [name]}, asked, "ignores or misreads that filter")
         for name, asked in FILTERS.items()
