@@ -30,7 +30,7 @@ from balance_analysis.errors import check_frame
 from balance_analysis.table.display import UNITS_KEY, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts
 from balance_analysis.table.known import EVIDENCE_KEY, note_rows
-from balance_analysis.table.names import AssetsLike, Names, carried, names_in, names_of
+from balance_analysis.table.names import AssetsLike, carried, names_in, names_of
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, distinct_ids, number_ids
 from balance_analysis.table.text import list_text
 
@@ -310,12 +310,16 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
     assets_of = columns.get_level_values("asset_id") if is_wide else data["asset_id"]
     ids = pd.Categorical(assets_of).remove_unused_categories()
     present = [*map(str, ids.categories), *["NA"] * bool((ids.codes < 0).any())]
-    decimals = _decimals(present, known)
+    if missing := [asset for asset in present if asset not in known.assets]:
+        raise ValueError(
+            f"assets {list_text(missing)} have unknown decimals: pass assets=..., such as a .toml, "
+            ".csv or .json file (--assets FILE); 0 decimals leave amounts as they are"
+        )
     if not exact and not is_wide:
         raise TypeError(
             "the frame has no column of amounts: Arrow decimals, Decimal objects or Python integers"
         )
-    powers = np.array([f"e-{decimals[asset]}" for asset in present], object)[ids.codes]
+    powers = np.array([f"e-{known.assets[asset].decimals}" for asset in present], object)[ids.codes]
     whole = data.copy()
     for number, (place, amounts) in enumerate(exact):
         power = powers[number] if is_wide else pa.array(powers, pa.string())
@@ -369,20 +373,3 @@ def _amounts_in(data: pd.DataFrame) -> Iterator[tuple[int, pa.Array[Any]]]:
         column = data.iloc[:, place]
         if is_amounts(column):
             yield place, to_amounts(column, allow_missing=True)
-
-
-def _decimals(assets: Sequence[str], known: Names) -> dict[str, int]:
-    """Return the decimals of each asset.
-
-    Raises
-    ------
-    ValueError
-        If those of an asset are unknown.
-    """
-    missing = [asset for asset in assets if asset not in known.assets]
-    if missing:
-        raise ValueError(
-            f"assets {list_text(missing)} have unknown decimals: pass assets=..., such as a .toml, "
-            ".csv or .json file (--assets FILE); 0 decimals leave amounts as they are"
-        )
-    return {asset: known.assets[asset].decimals for asset in assets}

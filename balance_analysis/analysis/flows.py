@@ -90,7 +90,7 @@ def deltas(source: AccountSlices) -> Iterator[pd.DataFrame]:
 
 def row_deltas(history: History) -> pd.DataFrame:
     """Return `deltas` of an open table."""
-    steps, _ = history.over()
+    steps = history.over(history.grid())
     words = np.empty_like(steps.words)
 
     def differ(first: int, block: Steps) -> None:
@@ -223,15 +223,10 @@ def flows(
 
 
 def sum_flows(
-    history: History,
-    grid: Grid,
-    by: str | Sequence[str],
-    *,
-    full: bool = False,
-    internal: bool = False,
+    history: History, grid: Grid, by: str | Sequence[str], *, internal: bool = False
 ) -> pd.DataFrame:
-    """Return `flows` of a history over a grid, in the long layout: see `flow_frame`."""
-    return flow_frame(history, grid, flows_of(grid, by, internal, history), full=full)
+    """Return `flows` of a history, with a row for every group and period: see `flow_frame`."""
+    return flow_frame(history, grid, flows_of(grid, by, internal, history), full=True)
 
 
 def flows_of(
@@ -255,7 +250,7 @@ def flows_of(
         accounts that it may belong to. With `internal`, the changes of the groups' sums follow: see
         `changes_of`.
     """
-    groups, (steps, _) = door.make_groups(history, by), history.over(grid)
+    groups, steps = door.make_groups(history, by), history.over(grid)
     masks = [history.is_changed, *(history.is_of(bad) for bad in history.set_aside)]
     doubts = np.stack([np.bincount(groups.numbers, mask, len(groups)) for mask in masks], 1)
     runs = join(map_blocks(partial(_runs, grid.edges), steps))
@@ -389,18 +384,14 @@ def flow_measures(
         every = np.arange(count * len(grid))
         measures = {name: spread(column, cells, len(every)) for name, column in measures.items()}
         measures["groups"], measures["periods"] = np.divmod(every, max(len(grid), 1))
-    where = measures["groups"], measures["periods"]
-    return {**measures, "is_known": are_flows_known(history, grid, flows, *where)}
+    return {**measures, "is_known": _are_known(history, grid, flows, measures)}
 
 
-def are_flows_known(
-    history: History,
-    grid: Grid,
-    flows: door.Cells,
-    groups: NDArray[np.int64],
-    periods: NDArray[np.int64],
+def _are_known(
+    history: History, grid: Grid, flows: door.Cells, measures: Columns
 ) -> NDArray[np.bool_]:
     """Return for each cell whether every change of its group is known in its period."""
+    groups, periods = measures["groups"], measures["periods"]
     begins, stops, doubts = grid.edges[:-1], grid.edges[1:], flows.by_group["doubts"] > 0
     is_complete = are_known(history.known, begins, stops) & (begins >= history.start)
     is_known: NDArray[np.bool_] = is_complete[periods] & ~doubts[:, 0][groups]

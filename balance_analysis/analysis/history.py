@@ -30,7 +30,6 @@ from balance_analysis.table.known import (
     ROWS_KEY,
     Known,
     Notes,
-    is_opening,
     note_interval,
     read_notes,
 )
@@ -144,14 +143,9 @@ class History:
         """The names in the table's attrs; may be empty."""
         return names_in(self.attrs.get(ATTRS_KEY))
 
-    def over(
-        self,
-        freq: Frequency | Grid | None = None,
-        **bounds: Any,  # noqa: ANN401 - start, end and tz
-    ) -> tuple[Steps, Grid]:
-        """Return the steps, bounded by the known intervals, and the periods of `grid`."""
-        grid = self.grid(freq, **bounds)
-        return self.known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
+    def over(self, grid: Grid) -> Steps:
+        """Return the steps, bounded by the known intervals, for a grid's periods."""
+        return self.known_steps(int(max(grid.edges[-1:], default=NEVER)))
 
     def at(self, moments: NDArray[np.int64]) -> Steps:
         """Return the steps, bounded by the known intervals, for moments (in microseconds).
@@ -377,7 +371,7 @@ def open_history(
         )
     frame = rows if {*COLUMNS} >= {*source} else source
     if notes.start is not None:
-        steps = replace(steps, is_row=~is_opening(steps.times, notes.start))
+        steps = replace(steps, is_row=steps.times >= notes.start)
         rows = rows if steps.is_row.all() else rows[steps.is_row]
     if notes.nothing_before:
         steps = _from_nothing(steps)
@@ -480,7 +474,7 @@ def cut_table(
         begin = min(begin, history.known[0][0])
     begin = max(begin, history.start)
     times = frames.microseconds(whole)
-    is_before = is_opening(times, begin)
+    is_before = times < begin
     ids = [whole[name].array.codes for name in ACCOUNT_KEY]
     goes_on = ~are_heads(ids)[1:] & is_before[1:]
     is_last = is_before & ~np.append(goes_on, False)[: len(times)]

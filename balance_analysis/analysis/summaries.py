@@ -166,7 +166,7 @@ def drawdown(
     """
 
     def falls(history: History) -> pd.DataFrame:
-        steps, rows = history.over()[0], history.rows
+        steps, rows = history.over(history.grid()), history.rows
         measures = join(map_blocks(_fall, steps))
         is_known = measures["is_known"]
         if "balance" not in rows:

@@ -330,7 +330,8 @@ def _holders(request: ViewRequest) -> dict[str, Any]:
 def lines(request: ViewRequest) -> list[dict[str, Any]]:
     """Return the balances of each of a query's accounts, thinned to the query's width."""
     query, since = request.query, request.state.start
-    steps, _ = request.of_accounts().over(**query.bounds)
+    history = request.of_accounts()
+    steps = history.over(history.grid(**query.bounds))
     numbers = {key: number for number, key in enumerate(wire.keys_of(steps.accounts))}
 
     def line(account: wire.Key) -> dict[str, Any]:
@@ -404,11 +405,11 @@ def summaries(request: ViewRequest) -> list[dict[str, wire.Records]]:
     _, grid = fitting_grid(query.start, query.end, _BARS)
     average = time_weighted_average(history, freq=grid, partial=True)
     is_known = average["known_share"] == 1
-    flowed = sum_flows(history, grid, ACCOUNT_KEY, full=True)
+    flowed = sum_flows(history, grid, ACCOUNT_KEY)
     periods = flowed.assign(average=average["average"].where(is_known))
     summary = summarize_accounts(history, **query.bounds)
     edges = np.array([query.start, query.end])
-    whole = sum_flows(history, Grid(edges, edges[:-1], grid.zone), ACCOUNT_KEY, full=True)
+    whole = sum_flows(history, Grid(edges, edges[:-1], grid.zone), ACCOUNT_KEY)
     # Report 0 rows only if the whole interval is known.
     rows = summary["rows"].astype("Int64").where(whole["changes"].notna())
     summary = summary.assign(rows=rows, changes=whole["changes"])
@@ -434,7 +435,7 @@ def _party_asset(history: History, query: wire.Query) -> dict[str, wire.Records]
     _, grid = fitting_grid(query.start, query.end, _BARS)
     names = ("opening", "closing", "net", "inflow", "outflow")
     parties = summarize_parties(history, **query.bounds)
-    flowed = sum_flows(history, grid, ["asset_id", "party_id"], full=True, internal=True)
+    flowed = sum_flows(history, grid, ["asset_id", "party_id"], internal=True)
     return {
         "totals": wire.to_records(parties, ("accounts", *names, "internal")),
         "accounts": _with_keys(summarize_accounts(history, **query.bounds), names),

@@ -80,7 +80,8 @@ class Chart:
     @cached_property
     def over(self) -> tuple[Steps, Grid]:
         """The known steps of the accounts, and the requested interval as a grid."""
-        return self.history.over(start=self.start, end=self.end)
+        grid = self.history.grid(start=self.start, end=self.end)
+        return self.history.over(grid), grid
 
     @cached_property
     def interval(self) -> Extent:

@@ -206,13 +206,8 @@ def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:
     for asset_id in units.keys() & names.assets.keys():
         decimals = names.assets[asset_id].decimals
         units[asset_id] = f"10^-{decimals} {shown[asset_id]}" if decimals else shown[asset_id]
-    return units | {key: unit for key, unit in noted_units(frame).items() if key in units}
-
-
-def noted_units(frame: pd.DataFrame) -> dict[str, str]:
-    """Return the whole units in a frame's attrs, by asset; empty if it has other units."""
-    units: dict[str, str] = (frame.attrs.get(ATTRS_KEY) or {}).get(UNITS_KEY, {})
-    return units
+    noted = (frame.attrs.get(ATTRS_KEY) or {}).get(UNITS_KEY, {})
+    return units | {key: unit for key, unit in noted.items() if key in units}
 
 
 def header_of(frame: pd.DataFrame) -> list[str]:

@@ -401,11 +401,6 @@ def _has_its_rows(table: pd.DataFrame) -> bool:
     return bool(np.isin(_digests_of(table, is_sorted=False)[0], noted).all())
 
 
-def is_opening(times: NDArray[np.int64], start: int) -> NDArray[np.bool_]:
-    """Return a mask of a table's openings: its rows before `start`; the others are changes."""
-    return times < start
-
-
 @lru_cache(maxsize=8)
 def _evidence_of(text: str) -> Evidence:
     return from_json(msgspec.json.decode(text))
