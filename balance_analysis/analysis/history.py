@@ -248,19 +248,16 @@ class History:
         steps = self.steps
         if not len(steps.times) or steps.valid_until is not None:
             return steps
-        gaps, begin = [], ALWAYS
-        if self.known is not None:
-            if self.known and self.notes.nothing_before:
-                begin = self.known[0][0]
-            has_older = ((steps.times > ALWAYS) & (steps.times < begin)).any()
-            every = gaps_between(self.known, ALWAYS if has_older else begin, NEVER)
-            gaps = [gap for gap in every if gap[0] < until]
-        is_later = not gaps or gaps[-1][1] <= int(steps.times[steps.heads].min()) + 1
+        # An account without an opening held nothing until the known intervals begin.
+        begin = self.known[0][0] if self.known and self.notes.nothing_before else ALWAYS
+        heads = steps.times[steps.heads]
+        first = int(np.where(heads == ALWAYS, begin, heads).min())
+        every = [] if self.known is None else gaps_between(self.known, ALWAYS, NEVER)
+        gaps = [gap for gap in every if gap[0] < until and gap[1] > first + 1]
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
-        if is_later and not of_accounts and not self.is_changed.any():
+        if not (gaps or of_accounts or self.is_changed.any()):
             return steps
         starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
-        # An account without an opening held nothing until the known intervals begin.
         after = np.where(steps.times == ALWAYS, begin, np.minimum(steps.times, NEVER - 1)) + 1
         place = np.searchsorted(ends, after, side="right")
         valid_until = np.maximum(after, np.append(starts, NEVER)[place])
