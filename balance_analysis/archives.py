@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +32,7 @@ from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.load.arguments import Report
 from balance_analysis.slices import ROWS, Slices
-from balance_analysis.table.filters import Filters
+from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.known import note_rows
 from balance_analysis.table.moments import Instant
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names
@@ -139,15 +140,11 @@ class Archive:
             If there is no archive, it is damaged, or it is bound to other accounts.
         """
         names = self.names().overridden_by(assets, labels)
-        texts = {
-            "asset_id": asset_id,
-            "party_ids": party_ids,
-            "market_ids": market_ids,
-            "account_types": account_types,
-        }
+        ids = (asset_id, party_ids, market_ids, account_types)
+        find = functools.partial(make_filters, *ids, names=lambda: names)
         archive: Archive = copy.copy(self)
         archive._names = names
-        archive.filters = self._read(lambda x: x.find(self.filters, names=lambda: names, **texts))
+        archive.filters = self._read(lambda x: x.narrow(self.filters, find))
         return archive
 
     def coverage(self) -> pd.DataFrame:

@@ -453,17 +453,10 @@ def are_known(
     return covered
 
 
-def between(
-    table: pd.DataFrame, start: Instant | None = None, end: Instant | None = None
-) -> pd.DataFrame:
-    """Return the rows of an interval, with openings: see `table.balances.between`."""
-    return cut_table(table, open_history(table), start, end)
-
-
 def cut_table(
     table: pd.DataFrame, history: History, start: Instant | None, end: Instant | None
 ) -> pd.DataFrame:
-    """Return the rows of an interval, with openings; `history` is the table's."""
+    """Return a table's rows in an interval, with openings: see `table.balances.between`."""
     whole = frames.to_table(table)
     edges = history.grid(start=start, end=end).edges
     begin, stop = (int(edges[0]), int(edges[-1])) if len(edges) else (0, 1)

@@ -41,7 +41,7 @@ from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, IncompleteError, SnapshotGoneError
 from balance_analysis.load.merge import Part, merge, sort_parts
 from balance_analysis.table.evidence import Evidence
-from balance_analysis.table.filters import Filters, make_filters
+from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_columns
 from balance_analysis.table.known import Known, note_evidence
 from balance_analysis.table.moments import (
@@ -57,8 +57,8 @@ from balance_analysis.table.moments import (
     range_text,
     to_bounds,
 )
-from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NO_MARKET
-from balance_analysis.table.text import list_text, spans_text
+from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
+from balance_analysis.table.text import spans_text
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -73,9 +73,6 @@ _TASKS: Final = 4
 
 _ROWS_EACH: Final = 8
 """Rows per account of a file from which on most row groups are read only in a later file."""
-
-_LISTED_IDS: Final = 3
-"""Maximum ids in an error message."""
 
 _MANIFESTS: Final = 4
 """Number of decoded manifests to cache."""
@@ -579,8 +576,8 @@ class Snapshot:
         distinct = {name: accounts[name].cast(pa.string()).unique() for name in ACCOUNT_KEY}
         return {name: {*ids.to_numpy(zero_copy_only=False)} for name, ids in distinct.items()}
 
-    def find(self, narrowed: Filters, **words: Any) -> Filters:  # noqa: ANN401 - of make_filters
-        """Narrow filters by the arguments of `make_filters`: see `Archive.select`.
+    def narrow(self, narrowed: Filters, find: Callable[..., Filters]) -> Filters:
+        """Narrow filters by those that `find` returns for the ids `held`: see `Archive.select`.
 
         Raises
         ------
@@ -590,13 +587,9 @@ class Snapshot:
             If the archive is bound to other accounts.
         """
         ids = self.ids(narrowed)
-        wanted = make_filters(**words, held=ids)
+        wanted = find(held=ids)
         self.manifest.query.check_holds(wanted)
-        for name, values in wanted.allowed().items():
-            if unknown := [value for value in values if value not in ids[name]]:
-                kind = name.removesuffix("_id").replace("_", " ")
-                known = list_text(sorted(ids[name] - {NO_MARKET}), _LISTED_IDS) or "none"
-                raise ValueError(f"no row has the {kind} {unknown[0]!r}; known: {known}")
+        wanted.check_held(ids)
         both = narrowed.intersection(wanted)
         assert both is not None  # noqa: S101 - each wanted id is among the narrowed ones
         return both

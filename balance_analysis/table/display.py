@@ -284,17 +284,9 @@ class BalancesAccessor:
         """
         table = self._table
         held = {name: {*map(str, table[name].unique())} for name in ACCOUNT_KEY}
-        filters = make_filters(
-            asset_id=asset_id,
-            party_ids=party_ids,
-            market_ids=market_ids,
-            account_types=account_types,
-            names=lambda: names_of(table),
-            held=held,
-        )
-        for name, ids in filters.allowed().items():
-            if missing := [each for each in ids if each not in held[name]]:
-                raise ValueError(f"no row of the table has the {name} {list_text(missing)}")
+        ids = (asset_id, party_ids, market_ids, account_types)
+        filters = make_filters(*ids, names=lambda: names_of(table), held=held)
+        filters.check_held(held)
         selection = filters.select(table)
         note_selection(selection, table, filters)
         return selection
@@ -338,7 +330,9 @@ class BalancesAccessor:
                           timestamp  balance  delta
         1 2023-04-03 00:00:00+00:00        7      2
         """
-        part: pd.DataFrame = _module("analysis.history").between(self._table, start, end)
+        module = _module("analysis.history")
+        history = module.open_history(self._table)
+        part: pd.DataFrame = module.cut_table(self._table, history, start, end)
         return part
 
     def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.table.names import Held, Names
 from balance_analysis.table.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY, TYPE_PREFIX
-from balance_analysis.table.text import LONG_ID
+from balance_analysis.table.text import LONG_ID, list_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +75,14 @@ class Filters:
         for name, values in self.allowed().items():
             table = table[table[name].isin(values)]
         return table
+
+    def check_held(self, held: Held) -> None:
+        """Raise ValueError, which names ids that rows have, if no row has a selected one."""
+        for name, values in self.allowed().items():
+            if missing := [repr(value) for value in values if value not in held[name]]:
+                kind = name.removesuffix("_id").replace("_", " ")
+                known = list_text(sorted(filter(None, held[name]))) or "none"
+                raise ValueError(f"no row has the {kind} {list_text(missing)}; known: {known}")
 
     def parts(self) -> list[Filters]:
         """Split into filters whose URLs are short enough; each account is in exactly one."""
