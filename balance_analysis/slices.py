@@ -92,7 +92,7 @@ class Slices:
     @cached_property
     def _empty(self) -> History:
         table = replace(self.scan, files=()).read()
-        self._note_names(table)
+        table.attrs[ATTRS_KEY] = note_names(table.attrs[ATTRS_KEY], self.names)
         return open_history(table)
 
     @property
@@ -104,9 +104,6 @@ class Slices:
     def outline(self) -> History:
         """A history without accounts, with the interval, the names and the known intervals."""
         return replace(self._empty, extent=np.array(self.scan.extent(), np.int64))
-
-    def _note_names(self, table: pd.DataFrame) -> None:
-        table.attrs[ATTRS_KEY] = note_names(table.attrs[ATTRS_KEY], self.names)
 
     def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
         """Warn, once per archive, about accounts missing from sums.
@@ -125,8 +122,7 @@ class Slices:
         table = frame_of(canonical(pa.concat_tables(rows)))
         table = table[~table.duplicated([*ACCOUNT_KEY, "timestamp"])]
         note_evidence(table, self.scan.evidence)
-        self._note_names(table)
-        return open_history(table)
+        return replace(open_history(table), attrs=self.attrs)
 
     def map(
         self, function: Callable[[History], T], grid: Grid | None = None, *, per_point: bool = False

@@ -242,14 +242,14 @@ def balance_series(
     has_start, points = start is not None, grid.points
     if freq is None and layout == "wide":
         moments = partial(_change_points, grid, has_start)
-        parts = [*each_holder(source, by, moments, grid, at_points=True)]
+        parts = [*each_holder(source, by, moments, grid)]
         points = np.sort(pd.unique(np.concatenate([times for _, times in parts])))
         check_cells(sum(holders for holders, _ in parts), len(points))
     if freq is None and layout == "long":
         series = partial(_changes, grid, has_start)
     else:
         series = partial(_series, grid, points, layout)
-    yield from each_holder(source, by, series, grid, at_points=True)
+    yield from each_holder(source, by, series, grid)
 
 
 def check_layout(layout: Layout) -> None:

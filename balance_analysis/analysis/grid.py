@@ -170,9 +170,9 @@ def fitting_grid(start: int, end: int, most: int) -> tuple[str, Grid]:
     return name, Grid(edges, edges[:-1], dt.UTC)
 
 
-def grid_at(instants: NDArray[np.int64], zone: dt.tzinfo = dt.UTC) -> Grid:
+def grid_at(instants: NDArray[np.int64]) -> Grid:
     """Return a grid whose points are instants (ascending): each period ends at the next one."""
-    return Grid(np.append(instants, instants[-1:] + 1), instants, zone)
+    return Grid(np.append(instants, instants[-1:] + 1), instants, dt.UTC)
 
 
 def check_cells(accounts: int, points: int) -> None:

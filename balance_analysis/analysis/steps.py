@@ -395,7 +395,7 @@ def downsample(
     times: NDArray[np.int64],
     *levels: NDArray[np.number[Any]],
     columns: int,
-    starts_known: NDArray[np.bool_] | None = None,
+    starts_known: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
     """Return the points to draw of one or several step functions with steps at the same times.
 
@@ -423,9 +423,7 @@ def downsample(
     first, length = int(times[0]), int(times[-1] - times[0])
     begins = [first - (-column * length // columns) for column in range(columns)]
     heads = np.searchsorted(times, begins)
-    heads = np.unique(
-        heads if starts_known is None else np.append(heads, np.flatnonzero(starts_known))
-    )
+    heads = np.unique(np.append(heads, np.flatnonzero(starts_known)))
     lengths = np.diff(heads, append=count)
     column = np.repeat(np.arange(len(heads)), lengths)
     is_kept = np.zeros(count, bool)

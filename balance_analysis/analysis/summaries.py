@@ -108,7 +108,7 @@ def ohlc(
         }
         return with_amounts(_ids(steps, grid), **columns)
 
-    yield from each_holder(source, by, candles, grid, at_points=True)
+    yield from each_holder(source, by, candles, grid)
 
 
 def _ids(steps: Steps, grid: Grid) -> pd.DataFrame:
@@ -276,7 +276,7 @@ def time_weighted_average(
         result = with_amounts(_ids(steps, grid), average=(measures["average"], is_known))
         return result.assign(known_share=known_for / spans) if partial else result
 
-    for result in each_holder(source, by, averages, grid, at_points=True):
+    for result in each_holder(source, by, averages, grid):
         missing, count = missing + int(result["average"].isna().sum()), count + len(result)
         yield result
     if not partial and 2 * missing > count:

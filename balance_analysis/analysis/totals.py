@@ -380,13 +380,11 @@ def each_holder(
     by: str | Sequence[str],
     function: Callable[[History], T],
     grid: Grid | None = None,
-    *,
-    at_points: bool = False,
 ) -> Iterator[T]:
     """Yield a function's results for histories of holders: see `merged`.
 
-    All accounts of a holder are in one history. With `at_points`, a point of the grid at the end of
-    a known interval has the balance held until then.
+    All accounts of a holder are in one history. With a grid, a point of it at the end of a known
+    interval has the balance held until then.
     """
     outline = source.outline
     names = door.group_names(by, outline.columns)
@@ -394,7 +392,7 @@ def each_holder(
         yield from source.map(function, grid, per_point=True)
         return
     source.warn_about_missing_accounts()
-    part = partial(_changes_of_holders, names, grid if at_points else None)
+    part = partial(_changes_of_holders, names, grid)
     yield from door.each_group(
         source, names, grid, part, lambda cells: function(_holders_in(outline, cells[0]))
     )
