@@ -5,6 +5,7 @@ A balance is a right-open step: it holds from its row's timestamp until the acco
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from numbers import Integral
@@ -40,7 +41,7 @@ from balance_analysis.analysis.steps import (
     take_ids,
     with_amounts,
 )
-from balance_analysis.analysis.totals import each_holder, sum_at
+from balance_analysis.analysis.totals import each_holder, sum_at, totals_of, unknown_in
 from balance_analysis.errors import logger
 from balance_analysis.table.moments import Instant, clipped, moment_text
 from balance_analysis.table.schema import ACCOUNT_KEY
@@ -433,14 +434,8 @@ def holders(
     groups = make_groups(history, by)
     sums = sum_at(history.at(points), groups, points)
     warn_outside(history, points, sums.columns["known"] > 0)
-    cells = sums.columns["groups"]
-    held = groups.ids.iloc[cells].assign(
-        balance=sums.total,
-        share=np.nan,
-        cumulative_share=np.nan,
-        accounts=groups.sizes[cells],
-        unknown=sums.unknown,
-    )
+    held = totals_of(sums, dt.UTC).rename(columns={"total": "balance"})
+    held["accounts"] = groups.sizes[sums.columns["groups"]]
     held = largest(held, held["balance"], None)
     amounts = to_integers(held)["balance"]
     of_asset = amounts.fillna(0).groupby(held["asset_id"].cat.codes)
@@ -448,7 +443,8 @@ def holders(
     running = of_asset.transform(lambda amounts: amounts.cumsum())
     held["share"] = int128.quotients(amounts, wholes)
     held["cumulative_share"] = int128.quotients(running, wholes)
-    yield largest(held, held["balance"], n)
+    names = [*groups.ids, "balance", "share", "cumulative_share", "accounts", "unknown"]
+    yield largest(held[names], held["balance"], n)
 
 
 def largest(ranked: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.DataFrame:
@@ -541,7 +537,7 @@ def compare(
     sums = sum_at(steps, groups, points)
     words = sums.columns["words"]
     first, last = words.reshape(-1, 2, words.shape[1]).swapaxes(0, 1)
-    is_first, is_last = sums.unknown.reshape(-1, 2).T == 0
+    is_first, is_last = unknown_in(sums).reshape(-1, 2).T == 0
     is_unknown = ~as_of(steps, points)[1].reshape(-1, 2).all(axis=1)
     is_known = is_first & is_last
     change = int128.subtract(last, first)

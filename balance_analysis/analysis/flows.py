@@ -32,7 +32,7 @@ from balance_analysis.analysis.steps import (
     take_ids,
     with_amounts,
 )
-from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
+from balance_analysis.analysis.totals import changes_of, map_sums, runs_of
 from balance_analysis.table import schema
 from balance_analysis.table.frame import microseconds, sorted_ids, to_arrow, to_frame
 from balance_analysis.table.moments import Instant
@@ -401,7 +401,7 @@ def _are_known(
     return is_known
 
 
-def gained(grid: Grid, first: int, sums: Sums) -> Columns:
+def gained(grid: Grid, first: int, sums: door.Cells) -> Columns:
     """Return what groups gained in each period, block by block, as `inflow`."""
     groups, words = sums.columns["groups"], sums.columns["gained"]
     periods = count_before(grid.edges - 1, sums.columns["times"]) - 1

@@ -28,7 +28,7 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
     with_amounts,
 )
-from balance_analysis.analysis.totals import Sums, changes_of, each_holder, holding, map_sums
+from balance_analysis.analysis.totals import changes_of, each_holder, holding, map_sums
 from balance_analysis.errors import logger
 from balance_analysis.table.moments import Instant
 from balance_analysis.table.schema import ACCOUNT_KEY
@@ -492,7 +492,7 @@ def _party_summary(
     """Return the summary of parties from the cells that `_of_parties` returns."""
     (changes, *flows), has_sides = cells, not {*_SIDES}.isdisjoint(chosen)
 
-    def measure(first: int, sums: Sums) -> tuple[Columns, Columns]:
+    def measure(first: int, sums: door.Cells) -> tuple[Columns, Columns]:
         with in_one_thread():
             measures = _measure(holding(sums), grid, chosen)
         return measures, gained(grid, first, sums) if has_sides else {}

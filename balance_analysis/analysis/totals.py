@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -36,10 +36,10 @@ from balance_analysis.analysis.steps import (
     join,
     map_blocks,
     map_parallel,
-    name_of,
     take_ids,
+    with_amounts,
 )
-from balance_analysis.table.moments import Instant, moment_text
+from balance_analysis.table.moments import Instant
 from balance_analysis.table.schema import are_heads, by_account_and_time
 
 _DIGITS: Final = 4
@@ -51,56 +51,27 @@ AT_ONCE: Final = 1 << 18
 """Approximate number of changes summed at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """Sums of groups of accounts at some moments, sorted by group, then moment.
-
-    Attributes
-    ----------
-    ids, sizes
-        Each group's ids and its number of accounts.
-    columns
-        For each sum: `groups` (the group's number), `times` (in microseconds), `words` (the sum of
-        the known balances) and `known` (the number of the group's accounts whose balance is known).
-        Sums at changes also have `is_row` (whether an account of the group has a row at that time)
-        and, if requested, `gained` (the words of the joint gain of the accounts whose balance is
-        known before and after).
-    """
-
-    ids: pd.DataFrame
-    sizes: NDArray[np.int64]
-    columns: Columns
-
-    @property
-    def total(self) -> pd.arrays.ArrowExtensionArray:
-        """The sums as amounts, NA if no balance is known.
-
-        Raises
-        ------
-        OverflowError
-            If a sum has more than 38 digits.
-        """
-        is_known = self.columns["known"] > 0
-        return int128.to_balances(self.columns["words"], is_known, self._name)
-
-    def _name(self, cell: int) -> str:
-        group = name_of(self.ids, int(self.columns["groups"][cell]))
-        return f"the total of {group} at {moment_text(int(self.columns['times'][cell]))}"
-
-    @property
-    def unknown(self) -> NDArray[np.int64]:
-        """The number of the group's accounts whose balance is unknown at that time."""
-        unknown: NDArray[np.int64] = self.sizes[self.columns["groups"]] - self.columns["known"]
-        return unknown
-
-    def frame(self, zone: dt.tzinfo) -> pd.DataFrame:
-        """Return the ids and the time of each sum."""
-        ids = take_ids(self.ids, self.columns["groups"])
-        return pd.DataFrame({**ids, "timestamp": to_times(self.columns["times"], zone)}, copy=False)
+def frame_of(sums: door.Cells, zone: dt.tzinfo) -> pd.DataFrame:
+    """Return the ids and the time of each sum."""
+    ids, times = take_ids(sums.ids, sums.columns["groups"]), to_times(sums.columns["times"], zone)
+    return pd.DataFrame({**ids, "timestamp": times}, copy=False)
 
 
-def sum_at(steps: Steps, groups: door.Groups, points: NDArray[np.int64]) -> Sums:
-    """Return the sums of all groups at some points, ascending."""
+def totals_of(sums: door.Cells, zone: dt.tzinfo) -> pd.DataFrame:
+    """Return sums as the columns of `totals`."""
+    known = sums.columns["known"].astype(np.int64)
+    frame = with_amounts(frame_of(sums, zone), total=(sums.columns["words"], known > 0))
+    return frame.assign(known=known, unknown=unknown_in(sums))
+
+
+def unknown_in(sums: door.Cells) -> NDArray[np.int64]:
+    """Return the number of accounts whose balance is unknown, for each sum."""
+    sizes: NDArray[np.int64] = sums.by_group["sizes"][sums.columns["groups"]]
+    return sizes - sums.columns["known"]
+
+
+def sum_at(steps: Steps, groups: door.Groups, points: NDArray[np.int64]) -> door.Cells:
+    """Return the sums of all groups at some points, ascending: see `_sums_at`."""
     return _sums_at(points, _cells_at(steps, groups, points))
 
 
@@ -126,15 +97,23 @@ def _cells_at(steps: Steps, groups: door.Groups, points: NDArray[np.int64]) -> d
     return door.Cells(groups.ids, {"sizes": groups.sizes, "levels": levels}, {})
 
 
-def _sums_at(points: NDArray[np.int64], cells: door.Cells) -> Sums:
-    """Return the sums of all groups at some points from the cells of `_cells_at`."""
+def _sums_at(points: NDArray[np.int64], cells: door.Cells) -> door.Cells:
+    """Return the sums of all groups at some points from the cells of `_cells_at`.
+
+    Returns
+    -------
+    Cells
+        For each sum, by group, then point, `times` (in microseconds), `words` (the sum of the known
+        balances) and `known` (the number of the group's accounts whose balance is known); for each
+        group `sizes`, the number of its accounts.
+    """
     levels = cells.by_group["levels"].swapaxes(0, 1).cumsum(axis=2)[:, :, :-1]
     *digits, known = levels.reshape(len(levels), -1)
     words = int128.compose(digits, int128.CELL_DIGIT)
     groups = np.repeat(np.arange(len(cells.ids)), len(points))
     times = np.tile(points, len(cells.ids))
     columns = {"groups": groups, "times": times, "words": words, "known": known}
-    return Sums(cells.ids, cells.by_group["sizes"], columns)
+    return door.Cells(cells.ids, {"sizes": cells.by_group["sizes"]}, columns)
 
 
 def changes_of(steps: Steps, groups: door.Groups) -> door.Cells:
@@ -170,19 +149,20 @@ def _changes(groups: door.Groups, first: int, steps: Steps) -> Columns:
 
 
 def map_sums(
-    function: Callable[[int, Sums], T], changes: door.Cells, *, gained: bool = False
+    function: Callable[[int, door.Cells], T], changes: door.Cells, *, gained: bool = False
 ) -> list[T]:
     """Return a function's results for the sums at all changes, in batches of groups.
 
-    The function takes the number of a batch's first group, and its sums. With `gained`, these have
-    the column `gained`: see `Sums`. The changes are consumed, so that they don't stay in memory
-    beside the results.
+    The function takes the number of a batch's first group, and its sums: see `_sums_at`. They also
+    have `is_row` (whether an account of the group has a row at that time) and, with `gained`,
+    `gained` (the words of the joint gain of the accounts whose balance is known before and after).
+    The changes are consumed, so that they don't stay in memory beside the results.
     """
-    groups, ids = changes.columns["groups"], changes.ids
+    groups, ids, sizes = changes.columns["groups"], changes.ids, changes.by_group["sizes"]
     ends = np.cumsum(np.bincount(groups, minlength=len(ids)))
     batches = even(ends, AT_ONCE)
-    sizes = [high - low for low, high in batches]
-    batch_of = np.repeat(np.arange(len(batches), dtype=np.uint16), sizes)
+    lengths = [high - low for low, high in batches]
+    batch_of = np.repeat(np.arange(len(batches), dtype=np.uint16), lengths)
     order = np.argsort(batch_of[groups], kind="stable")  # fast for 16 bits
     starts = np.append(0, ends)
 
@@ -190,7 +170,7 @@ def map_sums(
         low, high = bounds
         rows = order[starts[low] : starts[high]]
         columns = _sum_up(changes.columns, rows, low, gained=gained)
-        return function(low, Sums(ids.iloc[low:high], changes.by_group["sizes"][low:high], columns))
+        return function(low, door.Cells(ids.iloc[low:high], {"sizes": sizes[low:high]}, columns))
 
     results = map_parallel(part, batches)
     changes.columns.clear()
@@ -220,15 +200,15 @@ def _sum_up(changes: Columns, rows: NDArray[np.int64], first: int, *, gained: bo
     return columns
 
 
-def _all_sums(changes: door.Cells, *, rows_alone: bool = False) -> Sums:
+def _all_sums(changes: door.Cells, *, rows_alone: bool = False) -> door.Cells:
     """Return the sums at all changes, or only at rows."""
 
-    def part(first: int, sums: Sums) -> Columns:
+    def part(first: int, sums: door.Cells) -> Columns:
         sums.columns["groups"] += np.int32(first)
         chosen = sums.columns["is_row"] if rows_alone else slice(None)
         return {name: column[chosen] for name, column in sums.columns.items()}
 
-    return Sums(changes.ids, changes.by_group["sizes"], join(map_sums(part, changes)))
+    return replace(changes, columns=join(map_sums(part, changes)))
 
 
 def runs_of(
@@ -316,7 +296,7 @@ def totals(
     source.warn_about_missing_accounts()
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
 
-    def sums_by(by: str | Sequence[str]) -> Iterator[Sums]:
+    def sums_by(by: str | Sequence[str]) -> Iterator[door.Cells]:
         names = door.group_names(by, source.outline.columns)
         if freq is None:
             part = partial(_changes_in, grid, names, start is not None)
@@ -329,12 +309,11 @@ def totals(
     if share:
         sums = next(sums_by("asset_id"))
         amounts = pd.Series(int128.integers_of(sums.columns["words"]), dtype=object)
-        wholes = sums.frame(grid.zone).assign(whole=amounts)
+        wholes = frame_of(sums, grid.zone).assign(whole=amounts)
     for sums in sums_by(by):
-        known, frame = sums.columns["known"].astype(np.int64), sums.frame(grid.zone)
-        result = frame.assign(total=sums.total, known=known, unknown=sums.unknown)
+        result = totals_of(sums, grid.zone)
         if wholes is not None:
-            whole = frame.merge(wholes, "left", keys)["whole"]
+            whole = result[keys].merge(wholes, "left", keys)["whole"]
             result["share"] = int128.quotients(_integers(result["total"]), whole)
         yield result
 
@@ -440,12 +419,12 @@ def _holders_in(history: History, changes: door.Cells) -> History:
     return replace(history, rows=rows, steps=steps, frame=rows, is_changed=is_changed)
 
 
-def holding(sums: Sums) -> Steps:
+def holding(sums: door.Cells) -> Steps:
     """Return groups' sums as steps, each known while the balances of all its accounts are.
 
     A group that is never known has one step, at `NEVER`.
     """
-    groups, times, is_known = sums.columns["groups"], sums.columns["times"], sums.unknown == 0
+    groups, times, is_known = sums.columns["groups"], sums.columns["times"], unknown_in(sums) == 0
     ends = np.append(np.where(is_known[1:], NEVER, times[1:]), NEVER)[: len(times)]
     ends[:-1][groups[1:] != groups[:-1]] = NEVER
     chosen = np.flatnonzero(is_known)

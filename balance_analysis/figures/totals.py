@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
@@ -172,8 +173,9 @@ class _Stack:
         count, steps = len(self.labels), self.chart.over[0]
         ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
         sums = totals.sum_at(steps, door.Groups(ids, self.numbers), points)
-        amounts = self.chart.unit.scale(sums.total).reshape(count + 1, -1)[:count]
-        is_known = sums.columns["known"].reshape(count + 1, -1).sum(axis=0) > 0
+        frame = totals.totals_of(sums, dt.UTC)
+        amounts = self.chart.unit.scale(frame["total"].array).reshape(count + 1, -1)[:count]
+        is_known = frame["known"].to_numpy().reshape(count + 1, -1).sum(axis=0) > 0
         return self.parts(amounts), is_known
 
     def parts(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
