@@ -37,6 +37,7 @@ from balance_analysis.analysis.steps import (
     Steps,
     as_of,
     map_blocks,
+    name_of,
     repeat_ids,
     take_ids,
     with_amounts,
@@ -125,7 +126,7 @@ def held_at(history: History, instants: NDArray[np.int64]) -> pd.DataFrame:
     is_known = is_known.reshape(shape)[:, order].ravel()
     return pd.DataFrame(
         {
-            **repeat_ids(steps.accounts, len(order)),
+            **repeat_ids(history.accounts, len(order)),
             "timestamp": to_times(np.tile(instants, len(steps))),
             "balance": int128.to_balances(int128.take(steps.words, rows), is_known),
             "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
@@ -285,12 +286,13 @@ def _series(
 
         def name(cell: int) -> str:
             number, point = divmod(cell, len(points))
-            return f"the balance of {steps.name(number)} at {moment_text(int(points[point]))}"
+            who, when = name_of(history.accounts, number), moment_text(int(points[point]))
+            return f"the balance of {who} at {when}"
 
         balances = int128.to_balances(words, states != _UNKNOWN, name)
-        return wide_frame(balances, index, steps.accounts)
+        return wide_frame(balances, index, history.accounts)
     times = to_times(np.tile(points, len(steps)), grid.zone)
-    return _frame(repeat_ids(steps.accounts, len(points)), words, states, times)
+    return _frame(repeat_ids(history.accounts, len(points)), words, states, times)
 
 
 def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame) -> pd.DataFrame:
@@ -343,7 +345,7 @@ def _changes(grid: Grid, has_start: bool, history: History) -> pd.DataFrame:
         times = np.insert(times, places, grid.edges[0])
         words = np.insert(words, places, levels[carried], axis=0)
         states = np.insert(states, places, held[carried])
-    return _frame(take_ids(steps.accounts, numbers), words, states, to_times(times, grid.zone))
+    return _frame(take_ids(history.accounts, numbers), words, states, to_times(times, grid.zone))
 
 
 def _frame(

@@ -61,8 +61,11 @@ class History:
     rows
         The table's changes, as returned by `frame.to_frame`, without openings and attrs. Those of
         holders (see `totals.merged`) have no balance.
+    accounts
+        Each account's `ACCOUNT_KEY` (category of str, categories sorted and all in use), sorted,
+        including accounts that have only an opening.
     steps
-        Its accounts as step functions, computed as if every change were known.
+        These accounts as step functions, computed as if every change were known.
     known
         The intervals in which every change is known; `None` if not stated.
     attrs
@@ -79,6 +82,7 @@ class History:
     """
 
     rows: pd.DataFrame
+    accounts: pd.DataFrame
     steps: Steps
     known: Known | None
     attrs: dict[Any, Any]
@@ -86,11 +90,6 @@ class History:
     extent: NDArray[np.int64]
     set_aside: tuple[SetAside, ...]
     is_changed: NDArray[np.bool_]
-
-    @property
-    def accounts(self) -> pd.DataFrame:
-        """Each account's `ACCOUNT_KEY`, sorted, including accounts that have only an opening."""
-        return self.steps.accounts
 
     @property
     def outline(self) -> History:
@@ -238,10 +237,13 @@ class History:
         """Return the history of some of the accounts, with unchanged known intervals."""
         is_kept = np.repeat(is_wanted, np.diff(self.steps.bounds))
         rows, steps = self.rows[is_kept[self.steps.is_row]], self.steps.select(is_wanted)
-        ids = {x: rows[x].cat.set_categories(steps.accounts[x].cat.categories) for x in ACCOUNT_KEY}
-        rows = rows.assign(**ids).reset_index(drop=True)
+        ids = {x: frames.sorted_ids(self.accounts[x].array[is_wanted]) for x in ACCOUNT_KEY}
+        wanted = {x: rows[x].cat.set_categories(ids[x].categories) for x in ids}
+        rows, accounts = rows.assign(**wanted).reset_index(drop=True), pd.DataFrame(ids)
         changed, extent = self.is_changed[is_wanted], steps.extent
-        return replace(self, rows=rows, steps=steps, extent=extent, is_changed=changed)
+        return replace(
+            self, rows=rows, accounts=accounts, steps=steps, extent=extent, is_changed=changed
+        )
 
     def known_steps(self, until: int = NEVER) -> Steps:
         """Return the steps, each known only as long as every change is, up to a moment."""
@@ -353,10 +355,10 @@ def open_history(
             lambda x: next(x.map(lambda whole: whole, x.outline.grid(start=start, end=end))),
             rows=sys.maxsize,
         )
-    rows, steps = _read_table(source)
+    rows, accounts, steps = _read_table(source)
     notes = read_notes(source.attrs.get(ATTRS_KEY))
     known, bad = notes.known_by_account
-    is_changed = notes.are_changed(steps.accounts, steps.heads, steps.times)
+    is_changed = notes.are_changed(accounts, steps.heads, steps.times)
     if is_changed.any() and notes.digests is not None:
         gone = len(notes.digests) - len(is_changed)
         logger.warning(
@@ -373,7 +375,7 @@ def open_history(
     if notes.nothing_before:
         steps = _from_nothing(steps)
     attrs = dict(source.attrs)
-    return History(rows, steps, known, attrs, frame, steps.extent, bad, is_changed)
+    return History(rows, accounts, steps, known, attrs, frame, steps.extent, bad, is_changed)
 
 
 def over_slices(source: Source, work: Callable[[AccountSlices], T]) -> T:
@@ -392,7 +394,6 @@ def _from_nothing(steps: Steps) -> Steps:
     heads = steps.heads[steps.is_row[steps.heads]]
     before = np.cumsum(np.append(0, steps.is_row[steps.heads]))
     return Steps(
-        steps.accounts,
         steps.bounds + before,
         np.insert(steps.times, heads, ALWAYS),
         np.insert(steps.words, heads, 0, axis=0),
@@ -400,8 +401,8 @@ def _from_nothing(steps: Steps) -> Steps:
     )
 
 
-def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
-    """Return a table's rows, and the same as steps."""
+def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, Steps]:
+    """Return a table's rows and accounts, and the rows as steps."""
     if isinstance(table, pd.DataFrame):
         table = table.copy(deep=False)
         table.attrs = {}  # pandas copies attrs with each column selected
@@ -413,12 +414,15 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
     other = [name for name in ACCOUNT_KEY if rows[name].array.categories is not wanted[name]]
     rows = rows.assign(**{name: rows[name].array.set_categories(wanted[name]) for name in other})
-    return rows, Steps(
+    return (
+        rows,
         accounts,
-        np.append(heads, len(rows)),
-        frames.microseconds(rows),
-        int128.summable(int128.words_of(pa.array(rows["balance"]))),
-        np.ones(len(rows), bool),
+        Steps(
+            np.append(heads, len(rows)),
+            frames.microseconds(rows),
+            int128.summable(int128.words_of(pa.array(rows["balance"]))),
+            np.ones(len(rows), bool),
+        ),
     )
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.table.frame import sorted_ids
 from balance_analysis.table.moments import moment_text
 
 Columns = dict[str, "NDArray[Any]"]
@@ -41,8 +40,6 @@ BLOCK: Final = 1 << 17
 _POINTS: Final = 4
 """Points kept per column: the first, the last, the lowest and the highest."""
 
-_NO_IDS: Final = pd.DataFrame()
-
 _is_alone: ContextVar[bool] = ContextVar("is_alone", default=False)
 
 
@@ -52,8 +49,6 @@ class Steps:
 
     Attributes
     ----------
-    accounts
-        `ACCOUNT_KEY` of each account (category of str, categories sorted and all in use), sorted.
     bounds
         The position of each account's first row, and the number of rows.
     times
@@ -67,7 +62,6 @@ class Steps:
         microseconds), else `NEVER`. `None` if it is `NEVER` for all.
     """
 
-    accounts: pd.DataFrame
     bounds: NDArray[np.int64]
     times: NDArray[np.int64]
     words: NDArray[np.int64]
@@ -101,7 +95,7 @@ class Steps:
 
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
-        """Each row's account, as a row number of `accounts`."""
+        """Each row's account, by its number."""
         return np.repeat(np.arange(len(self)), np.diff(self.bounds))
 
     @property
@@ -123,25 +117,16 @@ class Steps:
         times = self.times[ends] if self.is_row.all() else self.row_times
         return np.array([times.min(), times.max()]) if len(times) else times
 
-    def name(self, number: int) -> str:
-        """Return an account's ids for a message."""
-        return name_of(self.accounts, number)
-
     def part(self, first: int, stop: int) -> Steps:
         """Return the accounts with numbers in [first, stop)."""
-        return replace(self.block(first, stop), accounts=self.accounts.iloc[first:stop])
-
-    def block(self, first: int, stop: int) -> Steps:
-        """Return the accounts with numbers in [first, stop), without ids: slicing them is slow."""
         rows = slice(self.bounds[first], self.bounds[stop])
-        return self._of(_NO_IDS, self.bounds[first : stop + 1] - self.bounds[first], rows)
+        return self._of(self.bounds[first : stop + 1] - self.bounds[first], rows)
 
     def select(self, is_wanted: NDArray[np.bool_]) -> Steps:
         """Return some of the accounts."""
         sizes = np.diff(self.bounds)
-        ids = {name: sorted_ids(self.accounts[name].array[is_wanted]) for name in self.accounts}
         bounds = np.append(0, np.cumsum(sizes[is_wanted]))
-        return self._of(pd.DataFrame(ids), bounds, np.repeat(is_wanted, sizes))
+        return self._of(bounds, np.repeat(is_wanted, sizes))
 
     def held_at(self, points: NDArray[np.int64]) -> Steps:
         """Return steps with the same balances at some points; drop rows if most are needless."""
@@ -150,14 +135,12 @@ class Steps:
         reached = count_before(points, self.times)
         is_last = np.ones(len(reached), bool)
         is_last[:-1] = (reached[1:] != reached[:-1]) | self.is_head[1:]
-        return self._of(self.accounts, np.append(0, np.cumsum(is_last))[self.bounds], is_last)
+        return self._of(np.append(0, np.cumsum(is_last))[self.bounds], is_last)
 
-    def _of(
-        self, accounts: pd.DataFrame, bounds: NDArray[np.int64], rows: slice | NDArray[np.bool_]
-    ) -> Steps:
+    def _of(self, bounds: NDArray[np.int64], rows: slice | NDArray[np.bool_]) -> Steps:
         until = None if self.valid_until is None else self.valid_until[rows]
         times, words, is_row = self.times[rows], self.words[rows], self.is_row[rows]
-        return Steps(accounts, bounds, times, words, is_row, until)
+        return Steps(bounds, times, words, is_row, until)
 
 
 S = TypeVar("S")
@@ -167,12 +150,12 @@ T = TypeVar("T")
 def map_blocks(function: Callable[[int, Steps], T], steps: Steps, *, points: int = 0) -> list[T]:
     """Return a function's result for each block of accounts, in order.
 
-    The function takes the number of the block's first account, and the `block`. `points` is the
+    The function takes the number of the block's first account, and the block. `points` is the
     number of cells that each account has besides its rows. Without accounts, there is one empty
     block.
     """
     ends = steps.bounds[1:] + points * np.arange(1, len(steps) + 1)
-    return map_parallel(lambda block: function(block[0], steps.block(*block)), even(ends, BLOCK))
+    return map_parallel(lambda block: function(block[0], steps.part(*block)), even(ends, BLOCK))
 
 
 def even(ends: NDArray[np.int64], size: int) -> list[tuple[int, int]]:

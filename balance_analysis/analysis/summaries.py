@@ -106,15 +106,15 @@ def ohlc(
             "low": (measures["minimum"], measures["has_known"]),
             "close": (measures["closing"], measures["is_closed"]),
         }
-        return with_amounts(_ids(steps, grid), **columns)
+        return with_amounts(_ids(history.accounts, grid), **columns)
 
     yield from each_holder(source, by, candles, grid)
 
 
-def _ids(steps: Steps, grid: Grid) -> pd.DataFrame:
+def _ids(accounts: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     """Return the ids and the bounds of each account and period."""
-    bounds = grid.bounds(np.tile(np.arange(len(grid)), len(steps)))
-    return pd.DataFrame({**repeat_ids(steps.accounts, len(grid)), **bounds}, copy=False)
+    bounds = grid.bounds(np.tile(np.arange(len(grid)), len(accounts)))
+    return pd.DataFrame({**repeat_ids(accounts, len(grid)), **bounds}, copy=False)
 
 
 @any_source
@@ -273,7 +273,7 @@ def time_weighted_average(
         measures = _measure(steps, grid, {"average"})
         known_for, spans = measures["known_for"], np.tile(np.diff(grid.edges), len(steps))
         is_known = known_for > 0 if partial else known_for == spans
-        result = with_amounts(_ids(steps, grid), average=(measures["average"], is_known))
+        result = with_amounts(_ids(history.accounts, grid), average=(measures["average"], is_known))
         return result.assign(known_share=known_for / spans) if partial else result
 
     for result in each_holder(source, by, averages, grid):
@@ -458,7 +458,7 @@ def _account_summary(grid: Grid, chosen: Sequence[str], history: History) -> pd.
     measures = _measure(steps, grid, chosen)
     for flows in _flows_of(grid, ACCOUNT_KEY, chosen, history):
         measures |= flow_measures(history, grid, flows, full=True)
-    return _summary(steps.accounts, grid, chosen, measures)
+    return _summary(history.accounts, grid, chosen, measures)
 
 
 def _flows_of(

@@ -414,9 +414,12 @@ def _holders_in(history: History, changes: door.Cells) -> History:
     is_changed, steps = changes.by_group["changed"] > 0, holding(_all_sums(changes))
     if steps.valid_until is None:  # known intervals were applied to the accounts already
         steps = replace(steps, valid_until=np.full(len(steps.times), NEVER))
-    ids = take_ids(steps.accounts, steps.numbers[steps.is_row])
+    accounts = changes.ids.reset_index(drop=True)
+    ids = take_ids(accounts, steps.numbers[steps.is_row])
     rows = pd.DataFrame({**ids, "timestamp": to_times(steps.row_times)})
-    return replace(history, rows=rows, steps=steps, frame=rows, is_changed=is_changed)
+    return replace(
+        history, rows=rows, accounts=accounts, steps=steps, frame=rows, is_changed=is_changed
+    )
 
 
 def holding(sums: door.Cells) -> Steps:
@@ -439,7 +442,6 @@ def holding(sums: door.Cells) -> Steps:
 
     valid_until = select(ends, NEVER)
     return Steps(
-        sums.ids.reset_index(drop=True),
         np.append(0, np.cumsum(np.maximum(sizes, 1))),
         select(times, NEVER),
         select(sums.columns["words"], 0),

@@ -332,7 +332,7 @@ def lines(request: ViewRequest) -> list[dict[str, Any]]:
     query, since = request.query, request.state.start
     history = request.of_accounts()
     steps = history.over(history.grid(**query.bounds))
-    numbers = {key: number for number, key in enumerate(wire.keys_of(steps.accounts))}
+    numbers = {key: number for number, key in enumerate(wire.keys_of(history.accounts))}
 
     def line(account: wire.Key) -> dict[str, Any]:
         number = numbers.get(account, len(steps))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.history import Source
-from balance_analysis.analysis.steps import Pieces, cut, sort_keys, thinned
+from balance_analysis.analysis.steps import Pieces, cut, name_of, sort_keys, thinned
 from balance_analysis.figures import axes, styles
 from balance_analysis.figures.times import date_text, draw_area, draw_line
 from balance_analysis.table.moments import Instant
@@ -109,8 +109,8 @@ def plot_balances(
     numbers, notes = _choose(pieces)
     if not len(numbers):
         return chart.explain("no balance is known")
-    who, texts = styles.split_labels(steps.accounts.iloc[numbers], chart.names.labels)
-    groups = styles.group_styles(steps.accounts.iloc[numbers])
+    who, texts = styles.split_labels(chart.history.accounts.iloc[numbers], chart.names.labels)
+    groups = styles.group_styles(chart.history.accounts.iloc[numbers])
     wanted = zip(numbers.tolist(), texts, groups, styles.looks(style, len(numbers)), strict=True)
     lines: list[Artist] = []
     for number, label, look, arguments in wanted:
@@ -212,7 +212,7 @@ def plot_drawdown(
     if len(steps) > 1:
         raise ValueError(
             f"plot_drawdown draws one account or holder, but the table has {len(steps):,}; "
-            f"select one, such as that of {steps.name(0)}"
+            f"select one, such as that of {name_of(chart.history.accounts, 0)}"
         )
     ax = chart.label("balance")
     if interval.start == interval.before:
@@ -228,12 +228,12 @@ def plot_drawdown(
         chart.unit.scale(int128.to_balances(int128.take(each, places), has_it[places]))
         for each, has_it in ((words, is_known), (peaks, has_peak), (depths, has_peak))
     ]
-    colour = styles.group_styles(steps.accounts)[0].colour
+    colour = styles.group_styles(chart.history.accounts)[0].colour
     look = {"label": "balance", "color": colour, **styles.looks(style, 1)[0]}
     drawn, sentence = _draw_falls(chart, times[places], levels, look)
     axes.format_amounts(ax, chart.unit)
     hatches = chart.show(interval, unknown=[(interval.start, int(times[first]))])
-    who, _ = styles.split_labels(steps.accounts, chart.names.labels)
+    who, _ = styles.split_labels(chart.history.accounts, chart.names.labels)
     return chart.finish(f"balance and drawdown of {who}", [*drawn, *hatches], notes=[sentence])
 
 

@@ -171,7 +171,7 @@ class _Stack:
     def sum_up(self, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return each area's sum at each point, and the points at which any balance is known."""
         count, steps = len(self.labels), self.chart.over[0]
-        ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
+        ids = self.chart.history.accounts[["asset_id"]].iloc[[0] * (count + 1)]
         sums = totals.sum_at(steps, door.Groups(ids, self.numbers), points)
         frame = totals.totals_of(sums, dt.UTC)
         amounts = self.chart.unit.scale(frame["total"].array).reshape(count + 1, -1)[:count]
