@@ -2,7 +2,7 @@
 
 Arrow's decimals compare and add, but have no running maximum, no sum that reports overflow and no
 division that rounds half to even. Here an amount is its 128 bits: two *words*, the lower first.
-Amounts whose sums could need more have three: no sum overflows, and only `to_decimals` refuses what
+Amounts whose sums could need more have three: no sum overflows, and only `to_balances` refuses what
 has more than 38 digits. To multiply, an amount is split into *digits* of some width in bits, each
 in an int64, the lowest first. The caller chooses the width so that no sum of digits exceeds 62
 bits.
@@ -74,16 +74,7 @@ def to_balances(
     known: NDArray[np.bool_] | None = None,
     name: Callable[[int], str] = "amount {}".format,
 ) -> pd.arrays.ArrowExtensionArray:
-    """Return words as a column of amounts: see `to_decimals`."""
-    return pd.arrays.ArrowExtensionArray(to_decimals(words, known, name))
-
-
-def to_decimals(
-    words: NDArray[np.int64],
-    known: NDArray[np.bool_] | None = None,
-    name: Callable[[int], str] = "amount {}".format,
-) -> pa.Array[Any]:
-    """Return words as Arrow decimals, null where unknown.
+    """Return words as a column of amounts, NA where unknown.
 
     Raises
     ------
@@ -100,7 +91,8 @@ def to_decimals(
         )
     bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
     words = np.ascontiguousarray(words[:, :2])
-    return pa.Array.from_buffers(_TYPE, len(words), [bits, pa.py_buffer(words)])
+    decimals = pa.Array.from_buffers(_TYPE, len(words), [bits, pa.py_buffer(words)])
+    return pd.arrays.ArrowExtensionArray(decimals)
 
 
 def take(values: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -25,7 +25,7 @@ from balance_analysis.analysis.flows import (
 )
 from balance_analysis.analysis.grid import Grid, fitting_grid, grid_at
 from balance_analysis.analysis.history import History
-from balance_analysis.analysis.int128 import to_decimals
+from balance_analysis.analysis.int128 import to_balances
 from balance_analysis.analysis.steps import levels_in, thinned
 from balance_analysis.analysis.summaries import (
     summarize_accounts,
@@ -339,10 +339,11 @@ def lines(request: ViewRequest) -> list[dict[str, Any]]:
         part = steps.part(number, min(number + 1, len(steps)))
         times, words, is_known, is_opening = levels_in(part, query.start, query.end, since=since)
         kept = thinned(times, is_known, words, columns=query.width)
+        balances = pa.array(to_balances(words[kept], is_known[kept]))
         return {
             "key": wire.write_key(account),
             "times": times[kept].tolist(),
-            "balances": to_decimals(words[kept], is_known[kept]).cast(pa.string()).to_pylist(),
+            "balances": balances.cast(pa.string()).to_pylist(),
             "opening": is_opening,
             "rows": len(times),
         }

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.int128 import take, to_decimals, words_of
+from balance_analysis.analysis.int128 import take, to_balances, words_of
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.table.frame import categories_of, empty_table, frame_from
 from balance_analysis.table.schema import (
@@ -116,7 +116,7 @@ def merge(parts: list[Part]) -> pd.DataFrame:
 
     map_parallel(fill, range(len(blocks)))
     ids = (categories_of(accounts[name].chunk(0), counts) for name in ACCOUNT_KEY)
-    return frame_from(ids, times, pa.chunked_array([to_decimals(words)]))
+    return frame_from(ids, times, pa.array(to_balances(words)))
 
 
 def _blocks(

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.int128 import to_decimals, words_of
+from balance_analysis.analysis.int128 import to_balances, words_of
 from balance_analysis.archive import datafile, layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.lock import one_writer
@@ -350,8 +350,8 @@ def differing(one: pa.Table, other: pa.Table) -> pa.Table:
     tails = heads + is_first[heads]
     kinds = pa.array(np.where(tails > heads, 2, is_other[heads]).astype(np.int8))
     columns = {
-        "balance": to_decimals(words[heads], ~is_other[heads]),
-        "other_balance": to_decimals(words[tails], is_other[tails]),
+        "balance": pa.array(to_balances(words[heads], ~is_other[heads])),
+        "other_balance": pa.array(to_balances(words[tails], is_other[tails])),
         "change": pa.DictionaryArray.from_arrays(kinds, pa.array(_KINDS)),
     }
     rows = both.take(pa.array(order[heads])).drop_columns("balance")
