@@ -26,7 +26,6 @@ Frequency = str | dt.timedelta | pd.offsets.BaseOffset
 
 Zone = str | dt.tzinfo
 
-MOST_POINTS: Final = 2**31
 CELL: Final = 32
 """Approximate bytes per cell of a result while it is computed."""
 
@@ -117,7 +116,7 @@ def make_grid(
     ------
     ValueError
         If `start` is not before `end`, `freq` isn't a positive frequency of whole microseconds, the
-        time zone is unknown, or there are more than `MOST_POINTS` periods.
+        time zone is unknown, or the periods don't fit into memory.
     """
     zone = to_zone(tz)
     step = None if freq is None else _to_step(freq)
@@ -185,10 +184,11 @@ def check_cells(accounts: int, points: int) -> None:
     """
     needed, available = accounts * points * CELL, memory()
     if needed > available:
+        of_each = f" for {accounts:,} accounts or groups" if accounts > 1 else ""
         raise ValueError(
-            f"{accounts:,} accounts or groups at {points:,} moments need some {needed / 1e9:,.0f} "
-            f"GB, but this machine has {available / 1e9:,.0f}: choose a coarser freq, a shorter "
-            "interval, fewer accounts or, for a series at every change, the long layout"
+            f"{points:,} moments{of_each} need some {needed / 1e9:,.0f} GB, but this machine has "
+            f"{available / 1e9:,.0f}: choose a coarser freq, a shorter interval, fewer accounts "
+            "or, for a series at every change, the long layout"
         )
 
 
@@ -305,12 +305,7 @@ def _edges(
         return np.array([begin, last + 1 if stop is None else stop])
     if isinstance(step, int):
         final = begin + ((last - begin) // step + 1) * step if stop is None else stop
-        count = (final - begin) // step
-        if count > MOST_POINTS:
-            raise ValueError(
-                f"the interval has {count:,} periods, more than {MOST_POINTS:,}: "
-                "choose a coarser freq or a shorter interval"
-            )
+        check_cells(1, (final - begin) // step)
         inner = np.arange(begin + step, final, step)
     else:
         points = _calendar(begin, last if stop is None else stop, step, zone)
