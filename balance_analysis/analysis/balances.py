@@ -549,7 +549,7 @@ def compare(
         "changed",
     )
     moves = zip(int128.integers_of(change), is_known, strict=True)
-    percents = (100 * move if known else None for move, known in moves)
+    percents = (100 * move if known else pd.NA for move, known in moves)
     result = with_amounts(
         groups.ids, before=(first, is_first), after=(last, is_last), change=(change, is_known)
     ).assign(

@@ -383,7 +383,7 @@ def integers_of(words: NDArray[np.int64]) -> list[int]:
     return values
 
 
-def quotients(parts: Iterable[int | None], wholes: Iterable[int]) -> NDArray[np.float64]:
-    """Return exact quotients of integers, each rounded once; NaN for `None` and division by 0."""
+def quotients(parts: Iterable[Any], wholes: Iterable[int]) -> NDArray[np.float64]:
+    """Return exact quotients of integers, each rounded once; NaN for NA and division by 0."""
     pairs = zip(parts, wholes, strict=True)
-    return np.array([np.nan if a is None or not b else a / b for a, b in pairs], float)
+    return np.array([np.nan if a is pd.NA or not b else a / b for a, b in pairs], float)

@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import door, int128
@@ -314,7 +313,7 @@ def totals(
         result = totals_of(sums, grid.zone)
         if wholes is not None:
             whole = result[keys].merge(wholes, "left", keys)["whole"]
-            result["share"] = int128.quotients(_integers(result["total"]), whole)
+            result["share"] = int128.quotients(door.to_integers(result)["total"], whole)
         yield result
 
 
@@ -348,10 +347,6 @@ def _changes_in(
         }
         columns = join([columns, starts])
     return [replace(changes, columns=columns)]
-
-
-def _integers(amounts: pd.Series[Any]) -> list[int | None]:
-    return [None if amount is None else int(amount) for amount in pa.array(amounts).to_pylist()]
 
 
 def each_holder(
