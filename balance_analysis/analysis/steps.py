@@ -300,13 +300,11 @@ class Pieces:
 
     Attributes
     ----------
-    steps
-        The step functions.
     starts
         The position of the first piece of each account and period, ordered by account.
-    rows, words
-        The row of the steps that holds in each piece, and its balance. An unknown piece has those
-        of the next one, or arbitrary ones if it is the period's last.
+    words
+        The balance of each piece. An unknown piece has that of the next one, or an arbitrary one if
+        it is the period's last.
     times, ends
         When each piece begins and ends (in microseconds).
     known_for
@@ -316,9 +314,7 @@ class Pieces:
         period. At the beginning of the others it always is.
     """
 
-    steps: Steps
     starts: NDArray[np.int64]
-    rows: NDArray[np.int64]
     words: NDArray[np.int64]
     times: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -361,7 +357,7 @@ def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     known_for = np.clip(valid_until, times, ends) - times
     known_for[starts[~is_known]] = 0
     words = int128.take(steps.words, rows)
-    return Pieces(steps, starts, rows, words, times, ends, known_for, is_known)
+    return Pieces(starts, words, times, ends, known_for, is_known)
 
 
 def sort_keys(words: NDArray[np.int64]) -> NDArray[np.float64]:
