@@ -22,7 +22,6 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from balance_analysis.analysis.door import frames_of, stacked
 from balance_analysis.analysis.grid import Grid
@@ -38,7 +37,7 @@ from balance_analysis.table.frame import frame_of, to_plain_arrow
 from balance_analysis.table.known import note_evidence
 from balance_analysis.table.moments import EVER
 from balance_analysis.table.names import Names, note_names
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, canonical, number_ids
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, Ints, canonical, number_ids
 
 ROWS: Final = 2_000_000
 """Rows per slice: with their results, a thread needs some 400 MB."""
@@ -114,7 +113,7 @@ class Slices:
         history = self.history_at(np.array([], np.int64)) if bad else self._empty
         history.warn_about_missing_accounts(quiet=quiet)
 
-    def history_at(self, moments: NDArray[np.int64]) -> History:
+    def history_at(self, moments: Ints) -> History:
         """Return a history with all accounts' balances at some moments (in microseconds)."""
         _, end = self.snapshot.evidence.bounds
         ends = {at for at in moments.tolist() if at + 1 < end} | {end}
@@ -166,7 +165,7 @@ class Slices:
         return cut(owners, sizes, scan.groups(), rows=self.rows, accounts=accounts)
 
     @cached_property
-    def owners(self) -> tuple[list[Owner], NDArray[np.int64]]:
+    def owners(self) -> tuple[list[Owner], Ints]:
         """The owners, ascending, and the number of accounts of each."""
         files = tuple(self.snapshot.files_since(EVER[1], EVER[1]))
         parts = replace(self.scan, files=files).split(_FILES)
@@ -182,7 +181,7 @@ Owner = tuple[str, ...]
 
 def cut(
     owners: list[Owner],
-    sizes: NDArray[np.int64],
+    sizes: Ints,
     groups: Iterable[tuple[Owner, Owner, int]],
     *,
     rows: float,

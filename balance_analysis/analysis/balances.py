@@ -45,7 +45,7 @@ from balance_analysis.analysis.steps import (
 from balance_analysis.analysis.totals import each_holder, sum_at, totals_of, unknown_in
 from balance_analysis.errors import logger
 from balance_analysis.table.moments import Instant, clipped, moment_text
-from balance_analysis.table.schema import ACCOUNT_KEY
+from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
 from balance_analysis.table.text import spans_text
 
 Layout = Literal["wide", "long"]
@@ -116,7 +116,7 @@ def balance_at(source: AccountSlices, at: Instant | Iterable[Instant]) -> Iterat
     yield result.drop(columns="timestamp") if is_one else result
 
 
-def held_at(history: History, instants: NDArray[np.int64]) -> pd.DataFrame:
+def held_at(history: History, instants: Ints) -> pd.DataFrame:
     """Return the result of `balance_at` for several instants (in microseconds)."""
     points, order = np.unique(instants, return_inverse=True)
     steps = history.at(points)
@@ -134,9 +134,7 @@ def held_at(history: History, instants: NDArray[np.int64]) -> pd.DataFrame:
     )
 
 
-def warn_outside(
-    history: History, instants: NDArray[np.int64], is_known: NDArray[np.bool_]
-) -> None:
+def warn_outside(history: History, instants: Ints, is_known: Mask) -> None:
     """Warn about the first instant outside the known intervals at which no balance is known.
 
     `is_known` has a flag for each account and instant, account by account.
@@ -260,23 +258,21 @@ def check_layout(layout: Layout) -> None:
         raise ValueError(f"layout must be 'wide' or 'long', not {layout!r}")
 
 
-def _change_points(grid: Grid, has_start: bool, history: History) -> tuple[int, NDArray[np.int64]]:
+def _change_points(grid: Grid, has_start: bool, history: History) -> tuple[int, Ints]:
     """Return the number of holders and the times of their rows in a grid, optionally its start."""
     steps = history.at_points(grid)
     times = steps.times[_is_own(steps, grid)]
     return len(steps), np.append(times, grid.edges[:1]) if has_start else times
 
 
-def _is_own(steps: Steps, grid: Grid) -> NDArray[np.bool_]:
+def _is_own(steps: Steps, grid: Grid) -> Mask:
     """Return a mask of the table's rows in a grid."""
     start, end = grid.span
-    mask: NDArray[np.bool_] = steps.is_row & (steps.times >= start) & (steps.times < end)
+    mask: Mask = steps.is_row & (steps.times >= start) & (steps.times < end)
     return mask
 
 
-def _series(
-    grid: Grid, points: NDArray[np.int64], layout: Layout, history: History
-) -> pd.DataFrame:
+def _series(grid: Grid, points: Ints, layout: Layout, history: History) -> pd.DataFrame:
     """Return the balance of each holder at each point."""
     steps = history.at_points(grid)
     check_cells(len(steps), len(points))
@@ -306,7 +302,7 @@ def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame
     return frame
 
 
-def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+def _cells(steps: Steps, points: Ints) -> tuple[Ints, NDArray[np.int8]]:
     """Return each account's words and state at each point."""
     height = len(points)
     words = np.empty((len(steps) * height, steps.words.shape[1]), np.int64)
@@ -349,10 +345,7 @@ def _changes(grid: Grid, has_start: bool, history: History) -> pd.DataFrame:
 
 
 def _frame(
-    keys: dict[str, pd.Categorical],
-    words: NDArray[np.int64],
-    states: NDArray[np.int8],
-    times: pd.DatetimeIndex,
+    keys: dict[str, pd.Categorical], words: Ints, states: NDArray[np.int8], times: pd.DatetimeIndex
 ) -> pd.DataFrame:
     frame = pd.DataFrame({**keys, "timestamp": times}, copy=False)
     return with_amounts(frame, balance=(words, states != _UNKNOWN)).assign(
@@ -563,7 +556,7 @@ def compare(
     yield result
 
 
-def _to_points(at: tuple[Instant, Instant]) -> NDArray[np.int64]:
+def _to_points(at: tuple[Instant, Instant]) -> Ints:
     """Check two moments, and return them in microseconds."""
     if isinstance(at, str) or len(at) != 2:  # noqa: PLR2004 - a pair
         raise ValueError(f"at must be two moments, not {at!r}")

@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import AccountSlices, History, Source, over_slices
@@ -31,7 +30,7 @@ from balance_analysis.table.display import UNITS_KEY, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts
 from balance_analysis.table.known import EVIDENCE_KEY, note_rows
 from balance_analysis.table.names import AssetsLike, carried, names_in, names_of
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, distinct_ids, number_ids
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, Ints, distinct_ids, number_ids
 from balance_analysis.table.text import list_text
 
 T = TypeVar("T")
@@ -132,14 +131,14 @@ class Groups:
     """
 
     ids: pd.DataFrame
-    numbers: NDArray[np.int64]
+    numbers: Ints
 
     def __len__(self) -> int:
         """Return the number of groups."""
         return len(self.ids)
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """The number of accounts in each group."""
         return np.bincount(self.numbers, minlength=len(self))
 

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from balance_analysis.analysis import door, int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
@@ -36,6 +35,7 @@ from balance_analysis.analysis.totals import changes_of, map_sums, runs_of
 from balance_analysis.table import schema
 from balance_analysis.table.frame import microseconds, sorted_ids, to_arrow, to_frame
 from balance_analysis.table.moments import Instant
+from balance_analysis.table.schema import Ints, Mask
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
 INTERNAL: Final = "internal"
@@ -275,7 +275,7 @@ _CELLS: Final = ("first_seen", "last_seen", *AMOUNTS)
 """Columns of cells that are computed only if wanted."""
 
 
-def _runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
+def _runs(edges: Ints, first: int, steps: Steps) -> Columns:
     """Return the runs of rows of one account in one period between edges.
 
     Returns
@@ -300,7 +300,7 @@ def _runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
     return runs if is_inside.all() else {name: column[is_inside] for name, column in runs.items()}
 
 
-def _add_up(steps: Steps, begins: NDArray[np.int64], ends: NDArray[np.int64], out: Columns) -> None:
+def _add_up(steps: Steps, begins: Ints, ends: Ints, out: Columns) -> None:
     """Write the columns of `flows_of` for runs of rows [begin, end) of one account to `out`."""
     deltas = int128.columns_of(step_deltas(steps))
     out["changes"][:] = int128.sum_runs(reduce(np.bitwise_or, deltas) != 0, begins, ends)
@@ -387,14 +387,12 @@ def flow_measures(
     return {**measures, "is_known": _are_known(history, grid, flows, measures)}
 
 
-def _are_known(
-    history: History, grid: Grid, flows: door.Cells, measures: Columns
-) -> NDArray[np.bool_]:
+def _are_known(history: History, grid: Grid, flows: door.Cells, measures: Columns) -> Mask:
     """Return for each cell whether every change of its group is known in its period."""
     groups, periods = measures["groups"], measures["periods"]
     begins, stops, doubts = grid.edges[:-1], grid.edges[1:], flows.by_group["doubts"] > 0
     is_complete = are_known(history.known, begins, stops) & (begins >= history.start)
-    is_known: NDArray[np.bool_] = is_complete[periods] & ~doubts[:, 0][groups]
+    is_known: Mask = is_complete[periods] & ~doubts[:, 0][groups]
     for place, bad in enumerate(history.set_aside, 1):
         is_hit = (begins < bad.span[1]) & (stops > bad.span[0])
         is_known &= ~(doubts[:, place][groups] & is_hit[periods])
@@ -501,7 +499,7 @@ def reconcile(source: AccountSlices, flows: pd.DataFrame) -> Iterator[pd.DataFra
     accounts = pd.MultiIndex.from_frame(ids.astype("str"))
     ledger["is_known"] = _would_show(source.outline, ids, numbers, microseconds(ledger))
 
-    def compared(history: History) -> tuple[NDArray[np.bool_], tuple[pd.DataFrame, int]]:
+    def compared(history: History) -> tuple[Mask, tuple[pd.DataFrame, int]]:
         is_its = accounts.isin(pd.MultiIndex.from_frame(history.accounts.astype("str")))
         rows = row_deltas(history).rename(columns={"delta": "net"})
         rows["is_known"] = rows["net"].notna()
@@ -524,9 +522,7 @@ def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
     return to_frame(to_arrow(flows.assign(balance=flows["net"]))).rename(columns={"balance": "net"})
 
 
-def _would_show(
-    outline: History, ids: pd.DataFrame, numbers: NDArray[np.int64], times: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def _would_show(outline: History, ids: pd.DataFrame, numbers: Ints, times: Ints) -> Mask:
     """Return whether a source would have a row at a time, of the account of a number, if one was.
 
     Numbers are places in `ids`, distinct accounts.
@@ -539,7 +535,7 @@ def _would_show(
         if bad.account is not None:
             is_its = accounts.isin([bad.account])[numbers]
             is_known &= ~(is_its & (times >= bad.span[0]) & (times < bad.span[1]))
-    shown: NDArray[np.bool_] = is_known & is_whole[numbers]
+    shown: Mask = is_known & is_whole[numbers]
     return shown
 
 

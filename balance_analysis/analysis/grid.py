@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
 from balance_analysis.table.moments import Instant, Span, to_bounds, to_microseconds
+from balance_analysis.table.schema import Ints
 
 Frequency = str | dt.timedelta | pd.offsets.BaseOffset
 """A pandas frequency: "1h", "1D", "MS", a timedelta, an offset."""
@@ -65,8 +66,8 @@ class Grid:
         The time zone of days.
     """
 
-    edges: NDArray[np.int64]
-    points: NDArray[np.int64]
+    edges: Ints
+    points: Ints
     zone: dt.tzinfo
 
     def __len__(self) -> int:
@@ -85,7 +86,7 @@ class Grid:
 
 
 def make_grid(
-    times: NDArray[np.int64],
+    times: Ints,
     *,
     freq: Frequency | None = None,
     start: Instant | None = None,
@@ -169,7 +170,7 @@ def fitting_grid(start: int, end: int, most: int) -> tuple[str, Grid]:
     return name, Grid(edges, edges[:-1], dt.UTC)
 
 
-def grid_at(instants: NDArray[np.int64]) -> Grid:
+def grid_at(instants: Ints) -> Grid:
     """Return a grid whose points are instants (ascending): each period ends at the next one."""
     return Grid(np.append(instants, instants[-1:] + 1), instants, dt.UTC)
 
@@ -192,7 +193,7 @@ def check_cells(accounts: int, points: int) -> None:
         )
 
 
-def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+def count_before(edges: Ints, times: Ints) -> Ints:
     """Return the number of edges (ascending) before each time: a fast `numpy.searchsorted`.
 
     If all periods but the first and the last have one length, it takes a tenth of the time.
@@ -221,7 +222,7 @@ def memory() -> int:
         return 64 * 10**9
 
 
-def to_times(microseconds: NDArray[np.int64], zone: dt.tzinfo = dt.UTC) -> pd.DatetimeIndex:
+def to_times(microseconds: Ints, zone: dt.tzinfo = dt.UTC) -> pd.DatetimeIndex:
     """Return microseconds since 1970-01-01 UTC as timestamps in a time zone."""
     return pd.DatetimeIndex(microseconds, dtype=pd.DatetimeTZDtype("us", zone), copy=False)
 
@@ -297,9 +298,7 @@ def _to_step(freq: Frequency) -> _Step:
     return microseconds
 
 
-def _edges(
-    begin: int, stop: int | None, last: int, step: _Step | None, zone: dt.tzinfo
-) -> NDArray[np.int64]:
+def _edges(begin: int, stop: int | None, last: int, step: _Step | None, zone: dt.tzinfo) -> Ints:
     """Return `begin`, the points of `step` after it, and `stop` or the first point after `last`."""
     if step is None:
         return np.array([begin, last + 1 if stop is None else stop])
@@ -314,9 +313,7 @@ def _edges(
     return np.concatenate([[begin], inner, [final]])
 
 
-def _calendar(
-    begin: int, last: int, step: pd.offsets.BaseOffset, zone: dt.tzinfo
-) -> NDArray[np.int64]:
+def _calendar(begin: int, last: int, step: pd.offsets.BaseOffset, zone: dt.tzinfo) -> Ints:
     """Return a calendar offset's points after `begin`, including some after `last`."""
     first, final = _to_local(begin, zone), _to_local(last, zone)
     midnight = pd.DatetimeIndex([first.normalize()])
@@ -350,16 +347,14 @@ def _to_local(microseconds: int, zone: dt.tzinfo) -> pd.Timestamp:
     return to_times(np.array([microseconds]), zone).tz_localize(None)[0]
 
 
-def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> NDArray[np.int64]:
+def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> Ints:
     """Convert local times to microseconds; a skipped time becomes the moment of the skip."""
     first = np.full(len(local), is_first)
     moments = local.as_unit("us").tz_localize(zone, ambiguous=first, nonexistent="shift_forward")
     return moments.tz_convert(dt.UTC).tz_localize(None).to_numpy("M8[us]").view(np.int64)
 
 
-def to_instants(
-    when: Instant | Iterable[Instant], zone: dt.tzinfo = dt.UTC
-) -> tuple[NDArray[np.int64], bool]:
+def to_instants(when: Instant | Iterable[Instant], zone: dt.tzinfo = dt.UTC) -> tuple[Ints, bool]:
     """Convert one instant or several to microseconds, rounded down; also return whether it was one.
 
     Raises

@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import Frequency, Grid, make_grid
@@ -41,6 +40,8 @@ from balance_analysis.table.schema import (
     ATTRS_KEY,
     COLUMNS,
     FIRST_MOMENT,
+    Ints,
+    Mask,
     are_heads,
     number_ids,
 )
@@ -87,9 +88,9 @@ class History:
     known: Known | None
     attrs: dict[Any, Any]
     frame: pd.DataFrame
-    extent: NDArray[np.int64]
+    extent: Ints
     set_aside: tuple[SetAside, ...]
-    is_changed: NDArray[np.bool_]
+    is_changed: Mask
 
     @property
     def outline(self) -> History:
@@ -102,7 +103,7 @@ class History:
         """Yield a function's result for this history."""
         yield function(self)
 
-    def history_at(self, _: NDArray[np.int64]) -> History:
+    def history_at(self, _: Ints) -> History:
         """Return this history, which covers every moment."""
         return self
 
@@ -146,7 +147,7 @@ class History:
         """Return the steps, bounded by the known intervals, for a grid's periods."""
         return self.known_steps(int(max(grid.edges[-1:], default=NEVER)))
 
-    def at(self, moments: NDArray[np.int64]) -> Steps:
+    def at(self, moments: Ints) -> Steps:
         """Return the steps, bounded by the known intervals, for moments (in microseconds).
 
         The end of a known interval returns the balance held until then: a table that ends at
@@ -233,7 +234,7 @@ class History:
         for warning in self.left_out if quiet else self.set_aside_whole:
             _warn_once(warning, str(notes.get(EVIDENCE_KEY)), str(notes.get(ROWS_KEY)))
 
-    def select(self, is_wanted: NDArray[np.bool_]) -> History:
+    def select(self, is_wanted: Mask) -> History:
         """Return the history of some of the accounts, with unchanged known intervals."""
         is_kept = np.repeat(is_wanted, np.diff(self.steps.bounds))
         rows, steps = self.rows[is_kept[self.steps.is_row]], self.steps.select(is_wanted)
@@ -273,13 +274,13 @@ class History:
         valid_until[valid_until >= steps.nexts] = NEVER
         return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
 
-    def is_of(self, bad: SetAside) -> NDArray[np.bool_]:
+    def is_of(self, bad: SetAside) -> Mask:
         """Return a mask of the accounts (or holders) that a bad row belongs to."""
         if bad.account is None:
             return np.zeros(len(self.steps), bool)
         ids = zip(ACCOUNT_KEY, bad.account, strict=True)
         matches = [self.accounts[name] == wanted for name, wanted in ids if name in self.accounts]
-        mask: NDArray[np.bool_] = np.logical_and.reduce(matches)
+        mask: Mask = np.logical_and.reduce(matches)
         return mask
 
 
@@ -303,7 +304,7 @@ class AccountSlices(Protocol):
         has a cell for each account and point of the grid.
         """
 
-    def history_at(self, moments: NDArray[np.int64]) -> History:
+    def history_at(self, moments: Ints) -> History:
         """Return a history with all accounts' balances at some moments (in microseconds)."""
 
     def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
@@ -426,7 +427,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, Steps]
     )
 
 
-def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:
+def _find_accounts(table: pd.DataFrame) -> tuple[Ints, pd.DataFrame] | None:
     """Return the position of each account's first row, and the accounts.
 
     Return `None` if the frame isn't typed, lacks a value, isn't sorted or has duplicates.
@@ -445,15 +446,13 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
     return (heads, accounts) if np.all(numbers[1:] > numbers[:-1]) else None
 
 
-def are_known(
-    known: Known | None, begins: NDArray[np.int64], stops: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def are_known(known: Known | None, begins: Ints, stops: Ints) -> Mask:
     """Return a mask of the periods [begin, stop) in which every change is known."""
     spans = [EVER] if known is None else known
     starts = np.array([start for start, _ in spans], np.int64)
     # The sentinel at the end matches periods before the first interval.
     ends = np.array([*(end for _, end in spans), ALWAYS])
-    covered: NDArray[np.bool_] = stops <= ends[np.searchsorted(starts, begins, side="right") - 1]
+    covered: Mask = stops <= ends[np.searchsorted(starts, begins, side="right") - 1]
     return covered
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.table.schema import BALANCE_DIGITS
+from balance_analysis.table.schema import BALANCE_DIGITS, Ints, Mask
 
 ROOM: Final = 62
 """Maximum bits of a sum of digits: an int64 holds it and a carry."""
@@ -35,7 +35,7 @@ _LARGE: Final = 1 << 28
 _TYPE: Final = pa.decimal128(BALANCE_DIGITS, 0)
 
 
-def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]:
+def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> Ints:
     """Return decimals of `BALANCE_DIGITS` digits as words; those of nulls are arbitrary."""
     whole = amounts.combine_chunks() if isinstance(amounts, pa.ChunkedArray) else amounts
     if not len(whole):
@@ -44,19 +44,19 @@ def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]
     return words[whole.offset : whole.offset + len(whole)]
 
 
-def words_from(values: Sequence[int]) -> NDArray[np.int64]:
+def words_from(values: Sequence[int]) -> Ints:
     """Return Python integers as words."""
     return words_of(pa.array(values, _TYPE))
 
 
-def summable(words: NDArray[np.int64]) -> NDArray[np.int64]:
+def summable(words: Ints) -> Ints:
     """Return amounts with as many words as sums of them, or of their differences, can need."""
     high = words[:, 1]
     is_large = high.max(initial=0) >= _LARGE or high.min(initial=0) < -_LARGE
     return widened(words, _MOST_WORDS) if is_large else words
 
 
-def widened(words: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def widened(words: Ints, count: int) -> Ints:
     """Return amounts with at least `count` words each."""
     sign = words[:, -1:] >> np.int64(_WORD - 1)
     missing = count - words.shape[1]
@@ -70,9 +70,7 @@ def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def to_balances(
-    words: NDArray[np.int64],
-    known: NDArray[np.bool_] | None = None,
-    name: Callable[[int], str] = "amount {}".format,
+    words: Ints, known: Mask | None = None, name: Callable[[int], str] = "amount {}".format
 ) -> pd.arrays.ArrowExtensionArray:
     """Return words as a column of amounts, NA where unknown.
 
@@ -95,30 +93,26 @@ def to_balances(
     return pd.arrays.ArrowExtensionArray(decimals)
 
 
-def take(values: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def take(values: Ints, positions: NDArray[np.integer[Any]]) -> Ints:
     """Return the amounts at some positions."""
     count = values.shape[1]
     amounts = np.ascontiguousarray(values).view(f"V{8 * count}")[:, 0]
     return amounts.take(positions).view(np.int64).reshape(-1, count)
 
 
-def is_zero(words: NDArray[np.int64]) -> NDArray[np.bool_]:
+def is_zero(words: Ints) -> Mask:
     """Return a mask of the amounts that are 0."""
-    result: NDArray[np.bool_] = reduce(np.bitwise_or, words.T) == 0
+    result: Mask = reduce(np.bitwise_or, words.T) == 0
     return result
 
 
-def subtract(
-    words: NDArray[np.int64], others: NDArray[np.int64], *, out: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
+def subtract(words: Ints, others: Ints, *, out: Ints | None = None) -> Ints:
     """Return the differences of `summable` amounts, in `out` (another array) if given."""
     result = np.subtract(words, others, out=out)
     return _borrow([*zip(words.T, others.T, strict=True)], result)
 
 
-def _borrow(
-    columns: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], out: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _borrow(columns: Sequence[tuple[Ints, Ints]], out: Ints) -> Ints:
     """Complete differences of words, those of two columns each, to differences of amounts."""
     borrows = None
     for place, (left, right) in enumerate(columns[:-1], start=1):
@@ -133,14 +127,14 @@ _LEAST: Final = widened(words_from([-_LIMIT + 1]), _MOST_WORDS)
 _MOST: Final = widened(words_from([_LIMIT - 1]), _MOST_WORDS)
 
 
-def _are_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _are_too_large(words: Ints) -> Mask:
     """Return a mask of the amounts that have more than 38 digits."""
     if words.shape[1] < _MOST_WORDS:  # see `_LARGE`
         return np.zeros(len(words), bool)
     return (subtract(_MOST, words)[:, -1] < 0) | (subtract(words, _LEAST)[:, -1] < 0)
 
 
-def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64]]:
+def digits_of(words: Ints, width: int) -> Iterator[Ints]:
     """Yield amounts digit by digit, the lowest first, as many as the largest amount needs.
 
     Parameters
@@ -160,7 +154,7 @@ def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64
         yield digit
 
 
-def _bits(columns: Sequence[NDArray[np.int64]]) -> int:
+def _bits(columns: Sequence[Ints]) -> int:
     """Return the number of bits that every amount fits in, including the sign."""
     for place, column in reversed([*enumerate(columns)]):
         high = column if place == len(columns) - 1 else column.view(np.uint64)
@@ -170,7 +164,7 @@ def _bits(columns: Sequence[NDArray[np.int64]]) -> int:
     return 1
 
 
-def _shifted(columns: Sequence[NDArray[np.int64]], places: int, width: int) -> NDArray[np.int64]:
+def _shifted(columns: Sequence[Ints], places: int, width: int) -> Ints:
     """Return at least the `width` lowest bits of amounts shifted to the right, as a copy.
 
     For the last digit, these are all bits, including those of the upper words.
@@ -185,7 +179,7 @@ def _shifted(columns: Sequence[NDArray[np.int64]], places: int, width: int) -> N
     return shifted.view(np.int64)
 
 
-def compose(digits: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.int64]:
+def compose(digits: Sequence[Ints], width: int) -> Ints:
     """Return amounts given as digits.
 
     Parameters
@@ -211,9 +205,7 @@ def compose(digits: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.int64
     return np.ascontiguousarray(words.T)
 
 
-def sum_runs(
-    values: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
+def sum_runs(values: NDArray[Any], begins: Ints, ends: Ints | None = None) -> Ints:
     """Return the sums of the numbers in [begin, end); by default, each run ends at the next one.
 
     Each sum must fit into an int64. The running sum may overflow: its differences are still right,
@@ -222,17 +214,17 @@ def sum_runs(
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values.astype(np.int64, copy=False), out=running[1:])
     ends = np.append(begins[1:], len(values))[: len(begins)] if ends is None else ends
-    sums: NDArray[np.int64] = running.take(ends)
+    sums: Ints = running.take(ends)
     sums -= running.take(begins)
     return sums
 
 
-def columns_of(words: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def columns_of(words: Ints) -> list[Ints]:
     """Return the words by place as contiguous copies, which are faster to work with."""
     return [column.copy() for column in words.T]
 
 
-def running_sums(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def running_sums(columns: Sequence[Ints]) -> Ints:
     """Return the running sums of amounts, given as `columns_of`, beginning with 0, by place.
 
     They may overflow: their differences are still right.
@@ -248,9 +240,7 @@ def running_sums(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return sums
 
 
-def difference(
-    sums: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def difference(sums: Ints, begins: Ints, ends: Ints) -> Ints:
     """Return the sums of the amounts in [begin, end), given running sums."""
     out = np.empty((len(begins), len(sums)), np.int64)
     columns = [(column.take(ends), column.take(begins)) for column in sums]
@@ -259,25 +249,19 @@ def difference(
     return _borrow(columns, out)
 
 
-def sum_words(
-    words: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
+def sum_words(words: Ints, begins: Ints, ends: Ints | None = None) -> Ints:
     """Return the sums of amounts: see `sum_runs`."""
     ends = np.append(begins[1:], len(words))[: len(begins)] if ends is None else ends
     return difference(running_sums(columns_of(words)), begins, ends)
 
 
-def add_to_cells(
-    digits: NDArray[np.int64], cells: NDArray[np.int64], words: NDArray[np.int64]
-) -> None:
+def add_to_cells(digits: Ints, cells: Ints, words: Ints) -> None:
     """Add amounts to those of some cells, in place: four digits of `CELL_DIGIT` bits each."""
     for sums, digit in zip(digits, digits_of(words, CELL_DIGIT), strict=False):
         np.add.at(sums, cells, digit)
 
 
-def divide(
-    digits: Sequence[NDArray[np.int64]], width: int, divisors: NDArray[np.int64] | np.int64
-) -> list[NDArray[np.int64]]:
+def divide(digits: Sequence[Ints], width: int, divisors: Ints | np.int64) -> list[Ints]:
     """Return the digits of amounts divided by positive integers, rounded half to even.
 
     Parameters
@@ -302,9 +286,7 @@ def divide(
     return quotients
 
 
-def extremes(
-    words: NDArray[np.int64], starts: NDArray[np.int64], *, largest: bool
-) -> NDArray[np.int64]:
+def extremes(words: Ints, starts: Ints, *, largest: bool) -> Ints:
     """Return the largest, or smallest, amount of each run of amounts.
 
     Parameters
@@ -332,9 +314,7 @@ def extremes(
     return result
 
 
-def first_places(
-    words: NDArray[np.int64], values: NDArray[np.int64], starts: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def first_places(words: Ints, values: Ints, starts: Ints) -> Ints:
     """Return the position of the first amount of each run that is equal to the run's value."""
     lengths = np.diff(starts, append=len(words))
     pairs = zip(words.T, values.T, strict=True)
@@ -343,7 +323,7 @@ def first_places(
     return hits[np.searchsorted(hits, starts)]
 
 
-def running_maxima(words: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+def running_maxima(words: Ints, starts: Ints) -> Ints:
     """Return for each amount the position at which its run's maximum so far was first reached.
 
     Parameters
@@ -369,11 +349,11 @@ def running_maxima(words: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArr
         leads &= keys == maxima
         is_peak[1:] = maxima[1:] != maxima[:-1]
         segments = np.cumsum(is_peak)
-    result: NDArray[np.int64] = np.flatnonzero(is_peak)[segments - 1]
+    result: Ints = np.flatnonzero(is_peak)[segments - 1]
     return result
 
 
-def integers_of(words: NDArray[np.int64]) -> list[int]:
+def integers_of(words: Ints) -> list[int]:
     """Return the amounts as Python integers."""
     *lower, last = words.T
     values: list[int] = last.tolist()

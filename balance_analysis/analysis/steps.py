@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.table.moments import moment_text
+from balance_analysis.table.schema import Ints, Mask
 
 Columns = dict[str, "NDArray[Any]"]
 
@@ -62,30 +63,30 @@ class Steps:
         microseconds), else `NEVER`. `None` if it is `NEVER` for all.
     """
 
-    bounds: NDArray[np.int64]
-    times: NDArray[np.int64]
-    words: NDArray[np.int64]
-    is_row: NDArray[np.bool_]
-    valid_until: NDArray[np.int64] | None = None
+    bounds: Ints
+    times: Ints
+    words: Ints
+    is_row: Mask
+    valid_until: Ints | None = None
 
     def __len__(self) -> int:
         """Return the number of accounts."""
         return len(self.bounds) - 1
 
     @property
-    def heads(self) -> NDArray[np.int64]:
+    def heads(self) -> Ints:
         """The position of each account's first row."""
         return self.bounds[:-1]
 
     @cached_property
-    def is_head(self) -> NDArray[np.bool_]:
+    def is_head(self) -> Mask:
         """A mask of each account's first row."""
         mask = np.zeros(len(self.times), bool)
         mask[self.heads] = True
         return mask
 
     @cached_property
-    def starts_known(self) -> NDArray[np.bool_]:
+    def starts_known(self) -> Mask:
         """A mask of the rows without a known balance before: first rows, and those after a gap."""
         if self.valid_until is None:
             return self.is_head
@@ -94,24 +95,24 @@ class Steps:
         return mask
 
     @cached_property
-    def numbers(self) -> NDArray[np.int64]:
+    def numbers(self) -> Ints:
         """Each row's account, by its number."""
         return np.repeat(np.arange(len(self)), np.diff(self.bounds))
 
     @property
-    def nexts(self) -> NDArray[np.int64]:
+    def nexts(self) -> Ints:
         """The time of the account's next row, for each row; `NEVER` for the last one."""
         nexts = np.append(self.times[1:], NEVER)
         nexts[self.bounds[1:] - 1] = NEVER
         return nexts
 
     @property
-    def row_times(self) -> NDArray[np.int64]:
+    def row_times(self) -> Ints:
         """The times of the rows that aren't opening balances."""
         return self.times if self.is_row.all() else self.times[self.is_row]
 
     @property
-    def extent(self) -> NDArray[np.int64]:
+    def extent(self) -> Ints:
         """The first and the last of `row_times`; empty if there are none."""
         ends = np.append(self.heads, self.bounds[1:] - 1)
         times = self.times[ends] if self.is_row.all() else self.row_times
@@ -122,13 +123,13 @@ class Steps:
         rows = slice(self.bounds[first], self.bounds[stop])
         return self._of(self.bounds[first : stop + 1] - self.bounds[first], rows)
 
-    def select(self, is_wanted: NDArray[np.bool_]) -> Steps:
+    def select(self, is_wanted: Mask) -> Steps:
         """Return some of the accounts."""
         sizes = np.diff(self.bounds)
         bounds = np.append(0, np.cumsum(sizes[is_wanted]))
         return self._of(bounds, np.repeat(is_wanted, sizes))
 
-    def held_at(self, points: NDArray[np.int64]) -> Steps:
+    def held_at(self, points: Ints) -> Steps:
         """Return steps with the same balances at some points; drop rows if most are needless."""
         if len(self.times) < 2 * len(self) * (len(points) + 1):
             return self
@@ -137,7 +138,7 @@ class Steps:
         is_last[:-1] = (reached[1:] != reached[:-1]) | self.is_head[1:]
         return self._of(np.append(0, np.cumsum(is_last))[self.bounds], is_last)
 
-    def _of(self, bounds: NDArray[np.int64], rows: slice | NDArray[np.bool_]) -> Steps:
+    def _of(self, bounds: Ints, rows: slice | Mask) -> Steps:
         until = None if self.valid_until is None else self.valid_until[rows]
         times, words, is_row = self.times[rows], self.words[rows], self.is_row[rows]
         return Steps(bounds, times, words, is_row, until)
@@ -158,7 +159,7 @@ def map_blocks(function: Callable[[int, Steps], T], steps: Steps, *, points: int
     return map_parallel(lambda block: function(block[0], steps.part(*block)), even(ends, BLOCK))
 
 
-def even(ends: NDArray[np.int64], size: int) -> list[tuple[int, int]]:
+def even(ends: Ints, size: int) -> list[tuple[int, int]]:
     """Return (begin, stop) of parts of about equal size, given where each item ends."""
     cuts = np.flatnonzero(np.diff(ends // size)) + 1
     return [*pairwise([0, *cuts.tolist(), len(ends)])]
@@ -209,14 +210,14 @@ def join(parts: Sequence[Columns]) -> Columns:
     return dict(zip(names, columns, strict=True))
 
 
-def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def spread(column: Ints, cells: Ints, count: int) -> Ints:
     """Expand a column of some cells to all cells, with 0 in the others."""
     whole = np.zeros((count, *column.shape[1:]), np.int64)
     whole[cells] = column
     return whole
 
 
-def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+def step_deltas(steps: Steps, *, out: Ints | None = None) -> Ints:
     """Return each row's delta, in `out` if given; 0 if unknown."""
     words = np.empty_like(steps.words) if out is None else out
     int128.subtract(steps.words[1:], steps.words[:-1], out=words[1:])
@@ -225,9 +226,7 @@ def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArra
     return words
 
 
-def with_amounts(
-    frame: pd.DataFrame, **amounts: tuple[NDArray[np.int64], NDArray[np.bool_] | None]
-) -> pd.DataFrame:
+def with_amounts(frame: pd.DataFrame, **amounts: tuple[Ints, Mask | None]) -> pd.DataFrame:
     """Add amounts, given as words and a mask of those known, to a frame of ids and times.
 
     Raises
@@ -269,9 +268,7 @@ def events(steps: Steps) -> Columns:
     return columns
 
 
-def as_of(
-    steps: Steps, points: NDArray[np.int64], reached: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def as_of(steps: Steps, points: Ints, reached: Ints | None = None) -> tuple[Ints, Mask]:
     """Return the row that holds for each account at each point, and whether its balance is known.
 
     Results are ordered by account, then point. If the balance is unknown, the row is the last one
@@ -314,19 +311,19 @@ class Pieces:
         period. At the beginning of the others it always is.
     """
 
-    starts: NDArray[np.int64]
-    words: NDArray[np.int64]
-    times: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    known_for: NDArray[np.int64]
-    is_known: NDArray[np.bool_]
+    starts: Ints
+    words: Ints
+    times: Ints
+    ends: Ints
+    known_for: Ints
+    is_known: Mask
 
     @property
-    def known_lengths(self) -> NDArray[np.int64]:
+    def known_lengths(self) -> Ints:
         """How long the balance is known, for each account and period (in microseconds)."""
         return int128.sum_runs(self.known_for, self.starts)
 
-    def averages(self) -> NDArray[np.int64]:
+    def averages(self) -> Ints:
         """Return the words of the average over the known part of each account and period."""
         lengths = np.maximum(self.known_lengths, 1)
         # A sum of digits times lengths is less than a digit times the known part.
@@ -336,7 +333,7 @@ class Pieces:
         return int128.compose(int128.divide(sums, width, lengths), width)
 
 
-def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
+def cut(steps: Steps, edges: Ints) -> Pieces:
     """Cut steps into the periods between edges (in microseconds, ascending)."""
     begins, stops, accounts = edges[:-1], edges[1:], len(steps)
     reached = count_before(begins, steps.times)
@@ -360,7 +357,7 @@ def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     return Pieces(starts, words, times, ends, known_for, is_known)
 
 
-def sort_keys(words: NDArray[np.int64]) -> NDArray[np.float64]:
+def sort_keys(words: Ints) -> NDArray[np.float64]:
     """Return floats that sort as the amounts do; only their order has a meaning."""
     # Negative amounts are complemented first, or those near zero would all become 0.
     sign = words[:, -1] >> 63
@@ -371,11 +368,8 @@ def sort_keys(words: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def downsample(
-    times: NDArray[np.int64],
-    *levels: NDArray[np.number[Any]],
-    columns: int,
-    starts_known: NDArray[np.bool_],
-) -> NDArray[np.int64]:
+    times: Ints, *levels: NDArray[np.number[Any]], columns: int, starts_known: Mask
+) -> Ints:
     """Return the points to draw of one or several step functions with steps at the same times.
 
     Parameters
@@ -415,24 +409,20 @@ def downsample(
     return np.flatnonzero(is_kept)
 
 
-def starts_of_known(is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def starts_of_known(is_known: Mask) -> Mask:
     """Return a mask of the steps that are unknown or follow an unknown one: see `downsample`."""
     starts_known = ~is_known
     starts_known[1:] |= ~is_known[:-1]
     return starts_known
 
 
-def thinned(
-    times: NDArray[np.int64], is_known: NDArray[np.bool_], *words: NDArray[np.int64], columns: int
-) -> NDArray[np.int64]:
+def thinned(times: Ints, is_known: Mask, *words: Ints, columns: int) -> Ints:
     """Return the places of the steps to draw, given amounts as words: see `downsample`."""
     starts_known = starts_of_known(is_known)
     return downsample(times, *map(sort_keys, words), columns=columns, starts_known=starts_known)
 
 
-def levels_in(
-    steps: Steps, start: int, end: int, *, since: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], bool]:
+def levels_in(steps: Steps, start: int, end: int, *, since: int) -> tuple[Ints, Ints, Mask, bool]:
     """Return an account's steps in [start, end), and the one before; `steps` may be empty.
 
     Returns
@@ -449,9 +439,7 @@ def levels_in(
     return np.maximum(times[part], since), words[part], is_known[part], is_opening
 
 
-def first_and_last(
-    heads: NDArray[np.int64], times: NDArray[np.int64], edges: NDArray[np.int64]
-) -> NDArray[np.bool_]:
+def first_and_last(heads: Ints, times: Ints, edges: Ints) -> Mask:
     """Return a mask of the rows that are an account's first or last one between two edges.
 
     These rows alone give the same balances at the edges and just before them, and the same net
@@ -470,5 +458,5 @@ def first_and_last(
     is_end = np.ones(len(times) + 1, bool)
     is_end[1:-1] = periods[1:] != periods[:-1]
     is_end[heads] = True
-    is_chosen: NDArray[np.bool_] = is_end[:-1] | is_end[1:]
+    is_chosen: Mask = is_end[:-1] | is_end[1:]
     return is_chosen

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from balance_analysis.analysis import door, int128
 from balance_analysis.analysis.door import any_source
@@ -31,7 +30,7 @@ from balance_analysis.analysis.steps import (
 from balance_analysis.analysis.totals import changes_of, each_holder, holding, map_sums
 from balance_analysis.errors import logger
 from balance_analysis.table.moments import Instant
-from balance_analysis.table.schema import ACCOUNT_KEY
+from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
 from balance_analysis.table.text import count_text
 
 
@@ -549,7 +548,7 @@ def _measure(steps: Steps, grid: Grid, columns: Iterable[str]) -> Columns:
     return join(map_blocks(lambda _, block: _levels(block, edges, wanted), steps, points=len(grid)))
 
 
-def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> Columns:
+def _levels(steps: Steps, edges: Ints, wanted: frozenset[str]) -> Columns:
     """Return the measures of a block of accounts: see `_measure`."""
     (rows, is_known), shape = as_of(steps, edges - 1), (len(steps), len(edges))
     rows, is_known = rows.reshape(shape), is_known.reshape(shape)
@@ -589,9 +588,7 @@ def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> C
     return measures
 
 
-def _moments(
-    pieces: Pieces, indices: NDArray[np.int64], chosen: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+def _moments(pieces: Pieces, indices: Ints, chosen: Mask) -> Ints:
     """Return when pieces begin; `ALWAYS`, which is NaT, if not chosen."""
     # An unknown piece has the balance of the one after it, so the balance begins there.
     indices = indices + ((indices == pieces.starts) & ~pieces.is_known & chosen)

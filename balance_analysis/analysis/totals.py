@@ -39,7 +39,7 @@ from balance_analysis.analysis.steps import (
     with_amounts,
 )
 from balance_analysis.table.moments import Instant
-from balance_analysis.table.schema import are_heads, by_account_and_time
+from balance_analysis.table.schema import Ints, are_heads, by_account_and_time
 
 _DIGITS: Final = 4
 """Digits per sum of a cell: see `int128.add_to_cells`."""
@@ -63,18 +63,18 @@ def totals_of(sums: door.Cells, zone: dt.tzinfo) -> pd.DataFrame:
     return frame.assign(known=known, unknown=unknown_in(sums))
 
 
-def unknown_in(sums: door.Cells) -> NDArray[np.int64]:
+def unknown_in(sums: door.Cells) -> Ints:
     """Return the number of accounts whose balance is unknown, for each sum."""
-    sizes: NDArray[np.int64] = sums.by_group["sizes"][sums.columns["groups"]]
+    sizes: Ints = sums.by_group["sizes"][sums.columns["groups"]]
     return sizes - sums.columns["known"]
 
 
-def sum_at(steps: Steps, groups: door.Groups, points: NDArray[np.int64]) -> door.Cells:
+def sum_at(steps: Steps, groups: door.Groups, points: Ints) -> door.Cells:
     """Return the sums of all groups at some points, ascending: see `_sums_at`."""
     return _sums_at(points, _cells_at(steps, groups, points))
 
 
-def _cells_at(steps: Steps, groups: door.Groups, points: NDArray[np.int64]) -> door.Cells:
+def _cells_at(steps: Steps, groups: door.Groups, points: Ints) -> door.Cells:
     """Return the change of each group's sum up to each point, since the point before.
 
     `levels` has the digits of the amounts, and the change of the number of known accounts.
@@ -96,7 +96,7 @@ def _cells_at(steps: Steps, groups: door.Groups, points: NDArray[np.int64]) -> d
     return door.Cells(groups.ids, {"sizes": groups.sizes, "levels": levels}, {})
 
 
-def _sums_at(points: NDArray[np.int64], cells: door.Cells) -> door.Cells:
+def _sums_at(points: Ints, cells: door.Cells) -> door.Cells:
     """Return the sums of all groups at some points from the cells of `_cells_at`.
 
     Returns
@@ -176,7 +176,7 @@ def map_sums(
     return results
 
 
-def _sum_up(changes: Columns, rows: NDArray[np.int64], first: int, *, gained: bool) -> Columns:
+def _sum_up(changes: Columns, rows: Ints, first: int, *, gained: bool) -> Columns:
     """Return the sums after each change in some rows, with groups numbered from `first`."""
     groups, times = (changes[name].take(rows) for name in ("groups", "times"))
     groups = groups.astype(np.int64) - first
@@ -210,9 +210,7 @@ def _all_sums(changes: door.Cells, *, rows_alone: bool = False) -> door.Cells:
     return replace(changes, columns=join(map_sums(part, changes)))
 
 
-def runs_of(
-    owners: NDArray[np.int64], at: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def runs_of(owners: Ints, at: Ints) -> tuple[Ints, Ints]:
     """Return the order of rows by owner and time, and where in it each new pair begins."""
     order = by_account_and_time(owners, at)
     return order, np.flatnonzero(are_heads([owners.take(order), at.take(order)]))

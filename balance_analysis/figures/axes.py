@@ -27,7 +27,7 @@ from balance_analysis.analysis.totals import merged
 from balance_analysis.figures.times import Extent, date_text, shade_limits, show_interval
 from balance_analysis.table.moments import Instant, Span, to_microseconds
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names
-from balance_analysis.table.schema import ACCOUNT_KEY
+from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
 from balance_analysis.table.text import clipped
 
 COLUMNS: Final = 6_000
@@ -134,7 +134,7 @@ class Chart:
         """The Axes to draw into."""
         return new_axes(self.given)
 
-    def levels(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    def levels(self, number: int) -> tuple[Ints, Ints, Mask]:
         """Return one account's steps: their times, 128-bit words, and whether they are known."""
         account, shown = self.over[0].part(number, number + 1), self.interval
         return levels_in(account, shown.start, shown.before, since=shown.start)[:3]

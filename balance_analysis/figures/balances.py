@@ -18,7 +18,7 @@ from balance_analysis.figures import axes, styles
 from balance_analysis.figures.times import date_text, draw_area, draw_line
 from balance_analysis.table.moments import Instant
 from balance_analysis.table.names import AssetsLike, LabelsLike
-from balance_analysis.table.schema import ACCOUNT_KEY
+from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
 from balance_analysis.table.text import count_text
 
 MOST_LINES: Final = 8
@@ -128,7 +128,7 @@ def plot_balances(
     return chart.finish(f"{what} of {who}", [*shown, *hatches], notes=notes)
 
 
-def _choose(pieces: Pieces) -> tuple[NDArray[np.int64], list[str]]:
+def _choose(pieces: Pieces) -> tuple[Ints, list[str]]:
     """Return the numbers of the accounts to draw, and sentences on the others for the legend."""
     maxima = np.maximum.reduceat(sort_keys(pieces.words), pieces.starts)
     ranked, is_known = np.argsort(-maxima, kind="stable"), pieces.known_lengths > 0
@@ -237,9 +237,7 @@ def plot_drawdown(
     return chart.finish(f"balance and drawdown of {who}", [*drawn, *hatches], notes=[sentence])
 
 
-def _falls(
-    words: NDArray[np.int64], is_known: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _falls(words: Ints, is_known: Mask) -> tuple[Ints, Ints]:
     """Return each known balance's peak so far, and its depth below that peak."""
     peaks, known = words.copy(), words[is_known]
     peaks[is_known] = int128.take(known, int128.running_maxima(known, np.array([0])))
@@ -247,10 +245,7 @@ def _falls(
 
 
 def _draw_falls(
-    chart: axes.Chart,
-    times: NDArray[np.int64],
-    levels: Sequence[NDArray[np.float64]],
-    style: dict[str, Any],
+    chart: axes.Chart, times: Ints, levels: Sequence[NDArray[np.float64]], style: dict[str, Any]
 ) -> tuple[list[Artist], str]:
     """Draw balances, their peaks and depths; return the artists, and a sentence on the deepest."""
     balance, peak, depth = levels

@@ -24,6 +24,7 @@ from balance_analysis.figures.styles import BLUE, SKY, VERMILION, incomplete_sty
 from balance_analysis.figures.times import DAY
 from balance_analysis.table.moments import Instant, joined
 from balance_analysis.table.names import AssetsLike
+from balance_analysis.table.schema import Ints
 from balance_analysis.table.text import count_text
 
 _GAP: Final = 0.12
@@ -207,13 +208,13 @@ def plot_activity(
     [1, 1, 0]
     """
 
-    def counted(slices: AccountSlices) -> tuple[axes.Chart, NDArray[np.int64], NDArray[np.int64]]:
+    def counted(slices: AccountSlices) -> tuple[axes.Chart, Ints, Ints]:
         chart = axes.Chart(slices.outline, ax, start, end, None, None, title)
         shown, first = chart.interval, chart.interval.start // DAY
         first -= (first + _EPOCH_DAY) % 7
         days = first + np.arange(7 * -(-((shown.before - 1) // DAY + 1 - first) // 7))
 
-        def count(history: History) -> NDArray[np.int64]:
+        def count(history: History) -> Ints:
             moments = history.steps.row_times
             moments = moments[(shown.start <= moments) & (moments < shown.before)]
             return np.bincount(moments // DAY - first, minlength=len(days))
@@ -240,7 +241,7 @@ def plot_activity(
 
 
 def _draw_cells(
-    ax: Axes, columns: NDArray[np.float64], counts: NDArray[np.int64], style: dict[str, Any]
+    ax: Axes, columns: NDArray[np.float64], counts: Ints, style: dict[str, Any]
 ) -> None:
     """Draw a cell per count and a colour bar; higher counts differ more from the background."""
     paper, text = to_rgb(ax.get_facecolor()), to_rgb(ink(ax))

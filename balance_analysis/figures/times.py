@@ -22,6 +22,7 @@ from balance_analysis.analysis.grid import Frequency, to_period
 from balance_analysis.figures.styles import incomplete_style, ink, unknown_style
 from balance_analysis.table.known import Known
 from balance_analysis.table.moments import Span, between, joined, moment_text
+from balance_analysis.table.schema import Ints
 
 KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "asset": (0.0, "..")}
 """The opacity and the hatch that show when proposals of a kind are enabled. Both kinds can be seen
@@ -73,7 +74,7 @@ class Extent:
         return int(_shown(self.start, self.end) / _SLIVERS)
 
 
-def to_dates(microseconds: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
+def to_dates(microseconds: Ints | Sequence[int] | int) -> NDArray[np.float64]:
     """Convert microseconds since 1970-01-01 UTC to matplotlib's days."""
     days = dates.date2num(np.asarray(microseconds, np.int64).view("M8[us]"))  # type: ignore[no-untyped-call]
     return np.asarray(days)
@@ -193,7 +194,7 @@ def _shown(start: int, end: int) -> float:
 
 def draw_line(
     ax: Axes,
-    edges: NDArray[np.int64],
+    edges: Ints,
     levels: NDArray[np.float64],
     interval: Extent,
     **style: Any,  # noqa: ANN401 - of a line
@@ -214,7 +215,7 @@ def draw_line(
 
 def draw_area(
     ax: Axes,
-    times: NDArray[np.int64],
+    times: Ints,
     levels: NDArray[np.float64],
     interval: Extent,
     **style: Any,  # noqa: ANN401 - of a patch

@@ -32,6 +32,7 @@ from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_s
 from balance_analysis.figures.times import Extent, draw_area
 from balance_analysis.table.moments import Instant, between, joined
 from balance_analysis.table.names import AssetsLike, LabelsLike
+from balance_analysis.table.schema import Ints, Mask
 from balance_analysis.table.text import count_text
 
 MOST_BANDS: Final = 9
@@ -166,9 +167,9 @@ class _Stack:
     share: bool
     labels: list[str]
     styles: list[Style]
-    numbers: NDArray[np.int64]
+    numbers: Ints
 
-    def sum_up(self, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def sum_up(self, points: Ints) -> tuple[NDArray[np.float64], Mask]:
         """Return each area's sum at each point, and the points at which any balance is known."""
         count, steps = len(self.labels), self.chart.over[0]
         ids = self.chart.history.accounts[["asset_id"]].iloc[[0] * (count + 1)]
@@ -225,7 +226,7 @@ def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
     return pd.DataFrame(columns, copy=False).query("time < @interval.before")
 
 
-def _grid_points(stack: _Stack, freq: Frequency) -> NDArray[np.int64]:
+def _grid_points(stack: _Stack, freq: Frequency) -> Ints:
     """Return the points of a grid and the starts of gaps (in microseconds)."""
     chart, interval = stack.chart, stack.chart.interval
     grid = chart.history.grid(freq, start=chart.start, end=chart.end)
@@ -233,7 +234,7 @@ def _grid_points(stack: _Stack, freq: Frequency) -> NDArray[np.int64]:
     return np.sort(pd.unique(np.clip(points, interval.start, interval.before - 1)))
 
 
-def _change_points(stack: _Stack) -> NDArray[np.int64]:
+def _change_points(stack: _Stack) -> Ints:
     """Return the times of changes (in microseconds), downsampled."""
     chart = stack.chart
     changes = _changes(chart.over[0], chart.interval)
@@ -258,7 +259,7 @@ def _piled(levels: NDArray[np.float64]) -> list[list[NDArray[np.float64]]]:
 
 
 def _draw_areas(
-    stack: _Stack, points: NDArray[np.int64], levels: NDArray[np.float64], style: dict[str, Any]
+    stack: _Stack, points: Ints, levels: NDArray[np.float64], style: dict[str, Any]
 ) -> list[Artist]:
     """Draw areas from zero to their edges, the nearest on top, so that no seam shows."""
     ax, drawn = stack.chart.ax, list[Artist]()

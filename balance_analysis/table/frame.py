@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError, check_frame
 from balance_analysis.table import display, schema
 from balance_analysis.table.known import Stated, merge_notes, note_known, note_rows, read_notes
 from balance_analysis.table.moments import Instant
+from balance_analysis.table.schema import Ints, Mask
 from balance_analysis.table.text import count_text
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(schema.BALANCE_DIGITS, 0))
@@ -226,7 +226,7 @@ def frame_of(rows: pa.Table) -> pd.DataFrame:
 
 
 def frame_from(
-    ids: Iterable[pd.Categorical], times: NDArray[np.int64], balances: pa.ChunkedArray
+    ids: Iterable[pd.Categorical], times: Ints, balances: pa.ChunkedArray
 ) -> pd.DataFrame:
     """Return columns (times in microseconds) as a table, without copying them."""
     columns: dict[str, Any] = dict(zip(schema.ACCOUNT_KEY, ids, strict=True))
@@ -235,9 +235,7 @@ def frame_from(
     return Table(columns, copy=False)
 
 
-def categories_of(
-    column: pa.DictionaryArray, counts: NDArray[np.int64] | None = None
-) -> pd.Categorical:
+def categories_of(column: pa.DictionaryArray, counts: Ints | None = None) -> pd.Categorical:
     """Return ids as a table's column; with `counts`, each id is repeated by its count."""
     kind = pd.CategoricalDtype(pd.Index(column.dictionary.to_pylist(), dtype="str"))
     ids = pd.Categorical.from_codes(column.indices, dtype=kind)
@@ -417,7 +415,7 @@ def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[np.append(True, ~repeated)].reset_index(drop=True)
 
 
-def microseconds(table: pd.DataFrame, name: str = "timestamp") -> NDArray[np.int64]:
+def microseconds(table: pd.DataFrame, name: str = "timestamp") -> Ints:
     """Return a table's column of moments as microseconds since 1970-01-01 UTC."""
     return table[name].to_numpy(dtype="M8[us]").view(np.int64)
 
@@ -447,7 +445,7 @@ def _wrong_dtypes(table: pd.DataFrame) -> list[str]:
     return faults
 
 
-def _refuse(table: pd.DataFrame, faulty: NDArray[np.bool_], what: str, hint: str) -> None:
+def _refuse(table: pd.DataFrame, faulty: Mask, what: str, hint: str) -> None:
     """Raise CheckError with the faulty rows, if any; the message describes the first."""
     if not faulty.any():
         return
@@ -462,7 +460,7 @@ def _refuse(table: pd.DataFrame, faulty: NDArray[np.bool_], what: str, hint: str
     )
 
 
-def _refuse_conflicts(table: pd.DataFrame, repeated: NDArray[np.bool_]) -> None:
+def _refuse_conflicts(table: pd.DataFrame, repeated: Mask) -> None:
     """Raise CheckError if rows of one account and timestamp differ in balance."""
     balances = table["balance"].array
     conflicting = repeated & (balances[1:] != balances[:-1]).to_numpy(bool, na_value=False)
@@ -473,7 +471,7 @@ def _refuse_conflicts(table: pd.DataFrame, repeated: NDArray[np.bool_]) -> None:
         _refuse(table, both, what, "load this time again, or remove the wrong rows")
 
 
-def _neighbours(table: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _neighbours(table: pd.DataFrame) -> tuple[Mask, Mask]:
     """Return which rows belong before the row above, and which repeat its account and time.
 
     Both masks begin at the second row.
@@ -487,7 +485,7 @@ def _neighbours(table: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool
     return backwards, tied
 
 
-def _both(pairs: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _both(pairs: Mask) -> Mask:
     """Return a mask of rows from a mask of neighbouring pairs; empty if there are no rows."""
-    mask: NDArray[np.bool_] = np.append(False, pairs) | np.append(pairs, False)
+    mask: Mask = np.append(False, pairs) | np.append(pairs, False)
     return mask

@@ -37,7 +37,7 @@ from balance_analysis.table.moments import (
     overlap,
     to_microseconds,
 )
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, are_heads
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Ints, Mask, are_heads
 from balance_analysis.table.text import spans_text
 
 if TYPE_CHECKING:
@@ -120,9 +120,7 @@ class Notes:
             return self.known, ()
         return tuple(self.evidence.complete_for_others), self.evidence.set_aside
 
-    def are_changed(
-        self, accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
+    def are_changed(self, accounts: pd.DataFrame, heads: Ints, times: Ints) -> Mask:
         """Return a mask of the accounts that lost or gained rows since their table was made.
 
         Parameters
@@ -135,7 +133,7 @@ class Notes:
             return np.zeros(len(accounts), bool)
         return ~np.isin(_account_digests(accounts, heads, times), self.digests)
 
-    def would_have(self, accounts: pd.DataFrame) -> NDArray[np.bool_]:
+    def would_have(self, accounts: pd.DataFrame) -> Mask:
         """Return which accounts' rows the table would contain, if they had any.
 
         The table's filters, or a selection of its rows, may have left an account out.
@@ -148,7 +146,7 @@ class Notes:
         if self.evidence is None and self.known is not None:  # its accounts aren't recorded
             return np.zeros(len(accounts), bool)
         chosen = accounts if self.evidence is None else self.evidence.filters.select(accounts)
-        is_there: NDArray[np.bool_] = accounts.index.isin(chosen.index)
+        is_there: Mask = accounts.index.isin(chosen.index)
         if self.digests is not None:
             is_there &= ~np.isin(_id_digests(accounts) >> _TIME_BITS, self.digests >> _TIME_BITS)
         return is_there
@@ -434,9 +432,7 @@ def _digests_of(table: pd.DataFrame, *, is_sorted: bool) -> tuple[NDArray[np.uin
     return np.sort(digests), int(np.count_nonzero(is_first))
 
 
-def _account_digests(
-    accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
-) -> NDArray[np.uint64]:
+def _account_digests(accounts: pd.DataFrame, heads: Ints, times: Ints) -> NDArray[np.uint64]:
     """Return a digest of each account and of its rows' times."""
     mixed = times.astype(np.uint64) * _MIX
     mixed ^= mixed >> np.uint64(31)

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
+Ints = NDArray[np.int64]
+"""Whole numbers: moments (in microseconds), positions, counts, or amounts as words."""
+
+Mask = NDArray[np.bool_]
+"""Flags, such as one for each row."""
+
 ACCOUNT_KEY: Final = ["asset_id", "account_type", "party_id", "market_id"]
 """The columns that identify an account; a list, because pandas takes a tuple as one column."""
 COLUMNS: Final = (*ACCOUNT_KEY, "timestamp", "balance")
@@ -220,9 +226,7 @@ def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
     return pa.table(columns, schema=ARROW_SCHEMA)
 
 
-def account_numbers(
-    codes: Sequence[NDArray[np.integer[Any]]], sizes: Sequence[int]
-) -> NDArray[np.int64]:
+def account_numbers(codes: Sequence[NDArray[np.integer[Any]]], sizes: Sequence[int]) -> Ints:
     """Return one number per row: equal for the same account, and ordered as accounts are."""
     numbers, room = codes[0].astype(np.int64), max(sizes[0], 1)
     for code, size in zip(codes[1:], sizes[1:], strict=True):
@@ -235,14 +239,14 @@ def account_numbers(
     return numbers
 
 
-def number_ids(ids: pd.DataFrame) -> NDArray[np.int64]:
+def number_ids(ids: pd.DataFrame) -> Ints:
     """Return a number for each row of `ids`; the numbers sort as the rows do, NA last."""
     columns = [ids[name].array for name in ids]
     codes = [np.where(x.codes < 0, len(x.categories), x.codes) for x in columns]
     return account_numbers(codes, [len(x.categories) + 1 for x in columns])
 
 
-def distinct_ids(ids: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+def distinct_ids(ids: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
     """Return the distinct rows of `ids`, sorted, and each row's place among them."""
     keys = number_ids(ids)
     if np.all(keys[1:] > keys[:-1]):
@@ -257,7 +261,7 @@ def _ranks(numbers: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
     return ranks, len(distinct)
 
 
-def account_heads(rows: pa.Table) -> NDArray[np.int64]:
+def account_heads(rows: pa.Table) -> Ints:
     """Return the positions of rows whose account differs from the row before.
 
     All chunks must share one dictionary per column of ids.
@@ -267,7 +271,7 @@ def account_heads(rows: pa.Table) -> NDArray[np.int64]:
     return np.flatnonzero(are_heads(codes)) if codes else np.empty(0, np.int64)
 
 
-def are_heads(codes: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.bool_]:
+def are_heads(codes: Sequence[NDArray[np.integer[Any]]]) -> Mask:
     """Return a mask of the rows that differ from the row before in any column."""
     is_head = np.zeros(len(codes[0]), bool)
     is_head[:1] = True
@@ -276,7 +280,7 @@ def are_heads(codes: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.bool_]:
     return is_head
 
 
-def to_records(rows: pa.Table) -> Callable[[NDArray[np.int64]], NDArray[np.void]]:
+def to_records(rows: pa.Table) -> Callable[[Ints], NDArray[np.void]]:
     """Return a function that returns rows at given positions as bytes that depend only on the row.
 
     A row has 56 bytes: the SHA-256 of the account, the microseconds (8 bytes, little-endian) and
@@ -292,7 +296,7 @@ def to_records(rows: pa.Table) -> Callable[[NDArray[np.int64]], NDArray[np.void]
     times, balances = _times(rows["timestamp"]), _one_chunk(rows["balance"])
     balance_bytes = np.frombuffer(balances.buffers()[1], "V16")[balances.offset :]
 
-    def take_records(places: NDArray[np.int64]) -> NDArray[np.void]:
+    def take_records(places: Ints) -> NDArray[np.void]:
         records = np.empty(len(places), RECORD)
         records["account"] = digests.take(numbers.take(places))
         records["timestamp"] = times.take(places)
@@ -320,7 +324,7 @@ def has_repeats(rows: pa.RecordBatch) -> bool:
     return not are_heads([numbers[order], times[order]]).all()
 
 
-def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+def by_account_and_time(accounts: Ints, times: Ints) -> Ints:
     """Return the order that sorts rows by account, then time; equal rows keep their order.
 
     Numpy sorts numbers several times faster than it finds their order (argsort). So each number
@@ -356,7 +360,7 @@ def sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringA
     return rank[indices], distinct.take(from_numbers(order, pa.uint64()))
 
 
-def _times(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+def _times(column: pa.Array | pa.ChunkedArray) -> Ints:
     numbers = column.cast(pa.int64())
     return to_numbers(_one_chunk(numbers) if isinstance(numbers, pa.ChunkedArray) else numbers)
 
