@@ -318,7 +318,7 @@ def over_accounts(
     Raises
     ------
     TypeError
-        If `function` isn't such a function.
+        If `function` isn't such a function, or `archive` isn't an archive.
     ValueError
         If the result to write has the wide layout.
     OSError
@@ -337,6 +337,8 @@ def over_accounts(
     """
     check_positive("rows_per_slice", rows_per_slice)
     frames = frames_of(function)
+    if not isinstance(archive, Sliced):
+        raise TypeError(f"over_accounts takes an archive: of a table, call {function.__name__}")
     with reporting(progress) as show:
         slicing: Any = {"rows": rows_per_slice, "show": show}
         if to is None:

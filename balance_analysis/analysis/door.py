@@ -348,7 +348,7 @@ def to_integers(data: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     TypeError
-        If `data` isn't a frame, or amounts are floats.
+        If `data` isn't a frame, or its amounts are floats, as those of `to_units` are.
 
     Examples
     --------
@@ -359,6 +359,8 @@ def to_integers(data: pd.DataFrame) -> pd.DataFrame:
     100000000000000000000000000000000000000
     """
     check_frame(data)
+    if data.attrs.get(ATTRS_KEY, {}).get(UNITS_KEY):
+        raise TypeError("amounts in whole units are floats: pass the frame from before `to_units`")
     exact = data.copy()
     for place, amounts in _amounts_in(data):
         numbers = [pd.NA if amount is None else int(amount) for amount in amounts.to_pylist()]

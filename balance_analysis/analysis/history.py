@@ -232,7 +232,9 @@ class History:
         """
         notes = self.attrs.get(ATTRS_KEY, {})
         for warning in self.left_out if quiet else self.set_aside_whole:
-            _warn_once(warning, str(notes.get(EVIDENCE_KEY)), str(notes.get(ROWS_KEY)))
+            # A mask that takes whole accounts out keeps the notes, but not the number of rows.
+            key = notes.get(EVIDENCE_KEY), notes.get(ROWS_KEY), len(self.rows)
+            _warn_once(warning, *map(str, key))
 
     def select(self, is_wanted: Mask) -> History:
         """Return the history of some of the accounts, with unchanged known intervals."""

@@ -31,7 +31,6 @@ from balance_analysis.analysis.totals import changes_of, each_holder, holding, m
 from balance_analysis.errors import logger
 from balance_analysis.table.moments import Instant
 from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
-from balance_analysis.table.text import count_text
 
 
 @any_source
@@ -280,11 +279,11 @@ def time_weighted_average(
         yield result
     if not partial and 2 * missing > count:
         logger.warning(
-            "%s of %s are unknown, because the balance is unknown in a part of the period: before "
+            "unknown averages: %s of %s. The balance is unknown in a part of their period: before "
             "the account's first row, or where changes may be missing. partial=True averages the "
             "known part",
             f"{missing:,}",
-            count_text(count, "average"),
+            f"{count:,}",
         )
 
 

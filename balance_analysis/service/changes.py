@@ -271,6 +271,6 @@ def _incomplete(evidence: Evidence, query: ChangesQuery) -> list[Span]:
         end = last if query.end is None else query.end
         if start < end:
             break
-    if evidence.filters.intersection(query.filters) != query.filters.sorted():
+    if not evidence.filters.covers(query.filters):
         return [(start, end)] if start < end else []
     return evidence.narrow(query.filters).incomplete(start, end)

@@ -70,6 +70,10 @@ class Filters:
         both = Filters(next(iter(asset_ids), None), *lists)
         return both if both.allowed().keys() == {*one, *two} else None
 
+    def covers(self, other: Filters) -> bool:
+        """Whether these filters select every account that `other` selects."""
+        return self.intersection(other) == other.sorted()
+
     def select(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return a table's rows that these filters select."""
         for name, values in self.allowed().items():

@@ -14,6 +14,7 @@ of each account's rows, which functions compare with the rows that are there.
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
@@ -31,6 +32,7 @@ from balance_analysis.table.moments import (
     Instant,
     Span,
     between,
+    between_all,
     clipped,
     iso_text,
     joined,
@@ -210,9 +212,12 @@ def to_known(intervals: Stated) -> Known:
         If an interval isn't a pair of moments, or its start isn't before its end.
     """
     spans = []
-    for interval in intervals:
+    for interval in [intervals] if isinstance(intervals, str) else intervals:
         if isinstance(interval, str) or len(interval) != 2:  # noqa: PLR2004 - a pair
-            raise ValueError(f"known must be pairs of a start and an end, not {interval!r}")
+            raise ValueError(
+                f"known must be pairs of a start and an end, not {interval!r}: for example "
+                "known=[('2023-04-01', '2023-04-05')]"
+            )
         start, end = map(to_microseconds, interval)
         if start >= end:
             raise ValueError(f"known interval {interval!r} must start before it ends")
@@ -361,10 +366,10 @@ def note_selection(selection: pd.DataFrame, whole: pd.DataFrame, filters: Filter
 def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
     """Set a concatenated table's attrs from its parts'.
 
-    If all parts have the same filters, an interval is known if any part knows it, from that part's
-    start on. Otherwise it is known only if every part knows it. Openings of the earliest part stay
-    openings. If a part has no metadata or lost rows, the first part's metadata stays as it is, and
-    functions find that accounts have changed.
+    An interval is known if every part knows it, from that part's start on, or if one does whose
+    filters select the accounts of all. Openings of the earliest part stay openings. If a part has
+    no metadata or lost rows, the first part's metadata stays as it is, and functions find that
+    accounts have changed.
     """
     metadata: list[Any] = [part.attrs.get(ATTRS_KEY) for part in parts]
     table.attrs[ATTRS_KEY] = {**next((each for each in metadata if isinstance(each, dict)), {})}
@@ -375,17 +380,22 @@ def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
     ends = [each.get(END_KEY) for each in metadata]
     end = max(map(to_microseconds, ends)) if all(isinstance(x, str) for x in ends) else None
     table.attrs[ATTRS_KEY].pop(END_KEY, None)
+    spans = [[*clipped(x.known or (), x.start or EVER[0], EVER[1])] for x in notes]
     proofs = [part.evidence if part.start == start else part.since_start for part in notes]
-    evidence = [proof for proof in proofs if proof is not None]
-    if len(evidence) == len(parts) and len({proof.filters for proof in evidence}) == 1:
-        note_evidence(table, reduce(Evidence.updated, evidence), start, end)
-    else:
-        # Each part knows its own accounts only, from its own start on.
-        spans = [[*clipped(x.known or (), x.start or EVER[0], EVER[1])] for x in notes]
-        known = reduce(overlap, spans)
-        _note(table, {**_known_json(known), EVIDENCE_KEY: None}, start, end)
+    filters = [proof.filters for proof in proofs if proof is not None]
+    widest = next((x for x in filters if all(map(x.covers, filters))), None)
+    if widest is not None and len(filters) == len(parts):
+        own = (proof for proof in proofs if proof is not None and proof.filters.covers(widest))
+        same = (replace(proof, filters=widest) for proof in own)
+        note_evidence(table, reduce(Evidence.updated, same), start, end)
+    else:  # each part knows its own accounts only
+        _note(table, {**_known_json(reduce(overlap, spans)), EVIDENCE_KEY: None}, start, end)
+    known = read_notes(table.attrs[ATTRS_KEY]).known or ()
+    are_same = len({*filters}) == 1 and len(filters) == len(parts)
+    if not are_same and between_all(joined(itertools.chain(*spans)), known):
         logger.warning(
-            "concatenated tables cover different accounts; all changes are known only in %s",
+            "concatenated tables cover different accounts, so changes are known only in %s; "
+            "select the accounts that all have before you concatenate",
             spans_text(known) or "no interval",
         )
     note_rows(table, is_sorted=False)

@@ -81,7 +81,7 @@ def test_averages_most_of_which_are_unknown_say_once_why_and_what_helps(caplog):
     table = ba.read_parquet(demo.sample_data() / "changes.parquet")
     assert ba.time_weighted_average(table, freq="MS")["average"].isna().all()
     (record,) = caplog.records
-    assert "686 of 686 averages are unknown" in record.getMessage()
+    assert "unknown averages: 686 of 686" in record.getMessage()
     assert "partial=True averages the known part" in record.getMessage()
     averages = ba.time_weighted_average(table, freq="MS", partial=True)
     assert averages["average"].notna().all()

@@ -368,6 +368,25 @@ def test_a_part_of_chosen_accounts_knows_nothing_of_the_others_when_it_is_put_be
             assert net.isna().all()
 
 
+@pytest.mark.parametrize("days", [(30, 40), (0, 20), (10, 60), (40, 60)])
+def test_a_part_of_chosen_accounts_takes_away_nothing_that_one_of_all_knows(days, caplog):
+    whole = made(PARTS, ((START, START + 60 * DAY),), nothing_before=True)
+    (wide,), moments = parts_of(whole, (20, 45)), [at(24 * day + 1) for day in range(60)]
+    truth = ba.balance_at(whole, moments)["balance"]
+    is_known = [20 <= day < 45 for day in range(60)] * 2
+    (narrow,) = parts_of(whole.balances.select(party_ids="a"), days)
+    for joined in (pd.concat([wide, narrow]), pd.concat([narrow, wide])):
+        held = ba.balance_at(joined, moments)["balance"]
+        assert held[is_known].equals(truth[is_known])
+        assert (held.isna() | (held == truth)).all()
+    assert ("only in 2023" in caplog.text) == (days != (30, 40))
+    caplog.clear()
+    both = [whole.balances.select(party_ids=party) for party in "ab"]
+    held = ba.balance_at(pd.concat(both), moments)["balance"]
+    assert held[truth > 0].equals(truth[truth > 0])
+    assert not caplog.messages
+
+
 def test_of_two_parts_with_one_start_that_with_openings_says_what_was_held():
     whole = made(PARTS, ((START, START + 60 * DAY),), nothing_before=True)
     (one,) = parts_of(whole, (20, 30))

@@ -138,3 +138,5 @@ def test_integers_and_units_of_a_wide_series_are_missing_where_the_balance_is_un
     assert whole.isna().equals(wide.isna())
     assert [*whole.iloc[-1]] == [3e18, 2e18, 3.0, 2.0]
     assert [*exact.iloc[-1]] == [*map(int, wide.iloc[-1])]
+    with pytest.raises(TypeError, match="in whole units are floats"):
+        ba.to_integers(whole)

@@ -85,7 +85,7 @@ def test_an_archive_warns_of_the_accounts_left_out_that_its_table_lacks(table, t
 def test_one_warning_counts_the_unknown_averages_of_all_slices(archive, caplog):
     averages = ba.over_accounts(ba.time_weighted_average, archive, rows_per_slice=SIZE)["average"]
     said = [each.getMessage() for each in caplog.records]
-    counts = f"{averages.isna().sum()} of {len(averages)} averages are unknown"
+    counts = f"unknown averages: {averages.isna().sum()} of {len(averages)}"
     assert [each.startswith(counts) for each in said if "averages" in each] == [True]
 
 
@@ -114,6 +114,8 @@ def test_deltas_of_an_archive_are_a_table_again(archive, table, tmp_path):
 def test_what_makes_no_sense_is_refused(archive, work, how, kind, said):
     with pytest.raises(kind, match=said):
         ba.over_accounts(work, archive, **how)
+    with pytest.raises(TypeError, match="takes an archive"):
+        ba.over_accounts(ba.flows, archive.read())
 
 
 NAMED = {
