@@ -29,6 +29,7 @@ from balance_analysis.table.known import (
     ROWS_KEY,
     Known,
     Notes,
+    is_opening,
     note_interval,
     read_notes,
 )
@@ -373,7 +374,7 @@ def open_history(
         )
     frame = rows if {*COLUMNS} >= {*source} else source
     if notes.start is not None:
-        steps = replace(steps, is_row=steps.times >= notes.start)
+        steps = replace(steps, is_row=~is_opening(steps.times, notes.start))
         rows = rows if steps.is_row.all() else rows[steps.is_row]
     if notes.nothing_before:
         steps = _from_nothing(steps)
@@ -469,7 +470,7 @@ def cut_table(
         begin = min(begin, history.known[0][0])
     begin = max(begin, history.start)
     times = frames.microseconds(whole)
-    is_before = times < begin
+    is_before = is_opening(times, begin)
     ids = [whole[name].array.codes for name in ACCOUNT_KEY]
     goes_on = ~are_heads(ids)[1:] & is_before[1:]
     is_last = is_before & ~np.append(goes_on, False)[: len(times)]

@@ -415,9 +415,9 @@ def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[np.append(True, ~repeated)].reset_index(drop=True)
 
 
-def microseconds(table: pd.DataFrame, name: str = "timestamp") -> Ints:
-    """Return a table's column of moments as microseconds since 1970-01-01 UTC."""
-    return table[name].to_numpy(dtype="M8[us]").view(np.int64)
+def microseconds(table: pd.DataFrame) -> Ints:
+    """Return the times of a table's rows as microseconds since 1970-01-01 UTC."""
+    return table["timestamp"].to_numpy(dtype="M8[us]").view(np.int64)
 
 
 def _check_columns(table: pd.DataFrame) -> None:

@@ -409,6 +409,11 @@ def _has_its_rows(table: pd.DataFrame) -> bool:
     return bool(np.isin(_digests_of(table, is_sorted=False)[0], noted).all())
 
 
+def is_opening(times: Ints, start: int) -> Mask:
+    """Return a mask of a table's openings: its rows before `start`; the others are changes."""
+    return times < start
+
+
 @lru_cache(maxsize=8)
 def _evidence_of(text: str) -> Evidence:
     return from_json(msgspec.json.decode(text))
