@@ -115,6 +115,7 @@ def test_a_command_explains_the_account_that_its_options_name(torn):
     assert content["balance"] == content["row"]["balance"] == str(row.balance)
     said = run("explain", torn, *names, "--at", at).stdout
     assert f"{int(row.balance):,} since {at}" in said
+    assert ["balance", f"{int(row.balance):,}"] in map(str.split, said.splitlines())
     assert "unit of balances  the asset's smallest" in said
 
 
