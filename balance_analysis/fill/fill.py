@@ -190,8 +190,8 @@ class _Filler:
         evidence = self.writer.manifest.evidence
         if gaps := joined(gap for span in spans for gap in evidence.incomplete(*span)):
             logger.warning(
-                "the archive is not complete for %s: the node may have forgotten rows, or not have "
-                "all of them yet, or a bad row was set aside",
+                "the archive is not complete for %s: the source may have forgotten rows, not have "
+                "all of them yet or contradict earlier ones, or a bad row was set aside",
                 spans_text(gaps),
             )
 
