@@ -168,6 +168,12 @@ grouped = pytest.mark.parametrize("name", GROUPED)
 TWO_DAYS = Grid(oracle.Days(1), START, START + 2 * DAY)
 
 
+def test_shares_are_of_groups_by_a_column_of_any_name():
+    keys = [("VOTE", "T", party, "") for party in "ab"]
+    table = table_of([(*keys[0], START, 3), (*keys[1], START, 1)]).assign(whole=["east", "west"])
+    assert ba.totals(table, by="whole", share=True)["share"].tolist() == [0.75, 0.25]
+
+
 def test_an_account_with_two_values_in_a_column_belongs_to_no_group():
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 1), (*OTHER, START, 9)])
     table["desk"] = ["east", "west", "west"]
