@@ -129,7 +129,7 @@ class Steps:
         bounds = np.append(0, np.cumsum(sizes[is_wanted]))
         return self._of(bounds, np.repeat(is_wanted, sizes))
 
-    def held_at(self, points: Ints) -> Steps:
+    def needed_at(self, points: Ints) -> Steps:
         """Return steps with the same balances at some points; drop rows if most are needless."""
         if len(self.times) < 2 * len(self) * (len(points) + 1):
             return self

@@ -84,7 +84,7 @@ def _cells_at(steps: Steps, groups: door.Groups, points: Ints) -> door.Cells:
     cells, lock = np.zeros((_DIGITS + 1, len(groups) * height), np.int64), Lock()
 
     def add(first: int, block: Steps) -> None:
-        changes = _changes(groups, first, block.held_at(points))
+        changes = _changes(groups, first, block.needed_at(points))
         places = count_before(points, changes["times"])
         places += changes["groups"] * np.int64(height)
         with lock:
