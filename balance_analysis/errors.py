@@ -9,7 +9,7 @@
     └── ArchiveError        a file or archive that can't be read or written
         ├── ArchiveDamagedError  a file of an archive is missing or was altered
         ├── ArchiveLockedError  another run is writing to the archive
-        ├── NetworkMismatchError  the node belongs to another network than the archive
+        ├── NetworkMismatchError  nodes, or a node and an archive, are of different networks
         └── SnapshotGoneError  a run replaced a file of the snapshot being read
 
 Wrong arguments raise `ValueError` or `TypeError`. A result without rows is an empty table, not an
@@ -118,7 +118,7 @@ class SnapshotGoneError(ArchiveError):
 
 
 class NetworkMismatchError(ArchiveError):
-    """The node belongs to another network than the archive, or lost the rows that would tell."""
+    """Nodes, or a node and an archive, are of different networks, or one lost the common rows."""
 
 
 @dataclass(eq=False, repr=False)

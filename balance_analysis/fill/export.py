@@ -32,7 +32,7 @@ from balance_analysis.node.limits import fetch_limits, network_limits
 from balance_analysis.node.walk import Step
 from balance_analysis.table import moments
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.table.schema import accounts_in, last_block, within
+from balance_analysis.table.schema import last_block, within
 from balance_analysis.table.text import without_credentials
 
 _GAUGES: Final = {
@@ -137,7 +137,8 @@ def export(
         If another run is writing to the archive, or has taken over its lock in an object store.
         An object store without conditional puts has no lock.
     NetworkMismatchError
-        If the archive is of another network than the node.
+        If the archive is of another network than the node, or it is new and the nodes are of
+        different ones.
     ArchiveError
         If the archive is bound to another query, is damaged, or the folder has other files.
     RequestError, DecodeError, IncompleteError, CheckError, ValueError
@@ -206,7 +207,7 @@ class _Nodes(NodeSource, Source):
             self.run.limits = network_limits(best, pd.Timestamp(record.started))
         if not evidence.answers:
             begin, end = self.interval(start, end)
-            return [*moments.clipped([(begin, self._known_end(begin, end))], begin, end)]
+            return self._planned([(begin, self._known_end(begin, end))], begin, end)
         first, last = evidence.bounds
         begin, known = last - self.asked.overlap, self._known_end(last - self.asked.overlap, end)
         spans = [] if start is None else [(start, first)]
@@ -225,9 +226,12 @@ class _Nodes(NodeSource, Source):
         before = next((run for run in iter_reports(self.store) if run.id != record.id), None)
         is_all = self.asked.fill_gaps or not (before is None or before.is_success)
         spans += [span for span in evidence.incomplete(first, last) if is_all or span[1] == last]
-        spans = moments.joined(moments.clipped(spans, moments.EVER[0], known))
+        return self._planned(spans, moments.EVER[0], known)
+
+    def _planned(self, spans: list[moments.Span], start: int, end: int) -> list[moments.Span]:
+        """Return the parts of stretches in [start, end), after asking for addresses' reach once."""
+        spans = moments.joined(moments.clipped(spans, start, end))
         if spans and len(self.urls) > 1:
-            # Ask the addresses for their reach once for all stretches.
             self.reaches(spans[0][0], spans[-1][1])
         return spans
 
@@ -269,8 +273,8 @@ class _Nodes(NodeSource, Source):
         for url in urls:
             try:
                 self._ask_limits(url)
-                if len(urls) > 1 and writer.manifest.files:
-                    has_rows(self, writer, url)
+                if len(urls) > 1 and writer.manifest.files and has_rows(self, writer, url):
+                    self._compared.add(url)
                 good.append(url)
             except (
                 errors.RequestError,
@@ -313,25 +317,15 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
         If its answers prove that it knows all rows of a moment, but lacks the archive's. Nodes that
         keep different histories may share one address.
     """
-    options: Any = {"workers": 1, "on_bad_rows": "quarantine", "stats": source.stats}
-    single = NodeSource(source.client, source.filters, **options)
-    single.keep([url])
+    single = source.alone(url, source.filters)
     (first, last), files = writer.manifest.evidence.bounds, writer.manifest.files
     for _ in range(2):
         period = max((name for name, file in files.items() if file.first < last), default=None)
         if period is None:
             break
         moment, rows = last_block(within(writer.rows_of(period), moments.EVER[0], last))
-        accounts = {*accounts_in(rows)}
-        for step in single.rows(moment, moment + 1):
-            # A bad row may be any account's.
-            if step.bad_rows or any(accounts & {*accounts_in(batch)} for batch in step.batches):
-                return True
-        if not single.evidence().incomplete(moment, moment + 1):
-            raise errors.NetworkMismatchError(
-                f"{url} has none of the rows of {writer.store.uri} from "
-                f"{moments.moment_text(moment)}: it is of another network, or has lost rows"
-            )
+        if single.has_any(rows, moment, writer.store.uri):
+            return True
         last = min([moment, *(reach.end for reach in single.reaches(first, last))])
     return False
 

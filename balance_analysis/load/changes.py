@@ -133,6 +133,8 @@ def load_balance_changes(
         If an answer or a row isn't what the interface describes.
     IncompleteError
         If the answers don't add up to a complete list.
+    NetworkMismatchError
+        If several nodes are of different networks.
     CheckError
         If two rows of one account and time differ.
     ValueError
@@ -200,7 +202,7 @@ def load_to_parquet(
 
     Raises
     ------
-    RequestError, DecodeError, IncompleteError, CheckError, ValueError
+    RequestError, DecodeError, IncompleteError, NetworkMismatchError, CheckError, ValueError
         As `load_balance_changes`; ValueError also if the file would lie in an archive.
     OSError
         If the file can't be written.
@@ -258,7 +260,7 @@ def iter_balance_changes(
     ------
     ValueError, TypeError
         If an argument is malformed; raised by the call, not at the first batch.
-    RequestError, DecodeError, IncompleteError, CheckError
+    RequestError, DecodeError, IncompleteError, NetworkMismatchError, CheckError
         As for `load_balance_changes`; the batches before the error are complete.
     """
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)

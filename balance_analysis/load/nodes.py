@@ -18,19 +18,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
-from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from dataclasses import replace
+from functools import reduce
+from itertools import permutations
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import requests
 
-from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError, logger
+from balance_analysis.errors import IncompleteError, NetworkMismatchError, RequestError, logger
 from balance_analysis.load import PAGE_SIZE, WORKERS
 from balance_analysis.load.arguments import OnBadRows, check_on_bad_rows, check_positive
 from balance_analysis.node import walk
 from balance_analysis.node.client import Client, RequestStats, Retry, check_client
-from balance_analysis.node.reach import Asker, ask_reach, call_in_thread, origin_of, quiet_since
+from balance_analysis.node.reach import Address, Asker, ask_reach, call_in_thread, quiet_since
 from balance_analysis.table.evidence import Answer, Evidence, Node, Reach, least
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.moments import (
@@ -43,7 +43,7 @@ from balance_analysis.table.moments import (
     moment_text,
     overlap,
 )
-from balance_analysis.table.schema import has_repeats
+from balance_analysis.table.schema import accounts_in, has_repeats, last_block
 
 FILL: Final = 0.9
 """Target share of a page that a window fills: more leaves rests, less costs requests."""
@@ -66,7 +66,8 @@ RESTING: Final = 10.0
 _LAG: Final = 60_000_000
 """How far an address may lag behind another without a warning (in microseconds)."""
 
-_UNRANKED: Final = (EVER[1], 0, 0)
+_SAMPLE: Final = 200
+"""Rows among which to find the newest block of two addresses."""
 
 T = TypeVar("T")
 
@@ -115,8 +116,10 @@ class NodeSource:
         self._parts = filters.parts()
         self.taken: list[walk.Step] = []
         self._recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
-        self._addresses = {url: _Address(url, client.session) for url in client.base_urls}
+        self._addresses = {url: Address(url, client.session) for url in client.base_urls}
         self._queried: Span | None = None
+        self._compared: set[str] = set()
+        """Addresses that have the rows of another one, or of the archive."""
         self._proven: list[list[Span]] = [[] for _ in self._parts]
         """The stretches that answers prove, for each part of the filters."""
         self._quiet: list[Answer] = []
@@ -144,6 +147,35 @@ class NodeSource:
         """Use only these addresses from now on."""
         self._addresses = {url: self._addresses[url] for url in urls}
 
+    def alone(self, url: str, filters: Filters) -> NodeSource:
+        """Return a source of one of the addresses; it sets bad rows aside."""
+        options: Any = {"workers": 1, "on_bad_rows": "quarantine", "stats": self.stats}
+        single = NodeSource(self.client, filters, **options)
+        single.keep([url])
+        return single
+
+    def has_any(self, rows: pa.Table, moment: int, owner: str) -> bool:
+        """Return whether a node has a row of an account that its owner has at a moment.
+
+        False if answers don't prove that the node knows all rows of the moment.
+
+        Raises
+        ------
+        NetworkMismatchError
+            If they prove that, but the node has none of the owner's rows.
+        """
+        accounts = {*accounts_in(rows)}
+        for step in self.rows(moment, moment + 1):
+            # A bad row may be any account's.
+            if step.bad_rows or any(accounts & {*accounts_in(batch)} for batch in step.batches):
+                return True
+        if self.evidence().incomplete(moment, moment + 1):
+            return False
+        raise NetworkMismatchError(
+            f"{self.urls[0]} has none of the rows of {owner} from {moment_text(moment)}: one of "
+            "them is of another network, or has lost rows; use only one of them"
+        )
+
     def interval(self, start: int | None, end: int) -> Span:
         """Return [start, end); without a start, it begins with these accounts' oldest row.
 
@@ -152,7 +184,7 @@ class NodeSource:
         if start is not None:
             return start, end
 
-        def oldest(address: _Address) -> int | None:
+        def oldest(address: Address) -> int | None:
             ask = self._asker(address)
             return least(*(walk.find_oldest(ask, end, filters=part) for part in self._parts))
 
@@ -163,9 +195,15 @@ class NodeSource:
         """Return the reach of each address that answers.
 
         Cached: intervals inside one already queried reuse its result.
+
+        Raises
+        ------
+        NetworkMismatchError
+            If one of several addresses lacks rows of another within the reach of both.
         """
         if self._queried is None or not self._queried[0] <= start <= end <= self._queried[1]:
             self._ask_all(start, end)
+            self._compare()
         return [x.reach for x in self._addresses.values() if x.reach is not None]
 
     def rows(self, start: int, end: int) -> Generator[walk.Step, None, None]:
@@ -182,6 +220,8 @@ class NodeSource:
         ------
         RequestError, IncompleteError
             The last node's error, if all failed.
+        NetworkMismatchError
+            If the nodes are of different networks: see `reaches`.
         DecodeError, CheckError
             If an answer or a row isn't what the interface describes, or two rows of one account
             and time differ.
@@ -359,7 +399,7 @@ class NodeSource:
         }
         self._queried = start, end
         for address in self._addresses.values():
-            address.reach, address.rank = None, _UNRANKED
+            address.reach, address.rank = None, Address.rank
         for turn, future in enumerate(as_completed(futures)):
             address = futures[future]
             try:
@@ -379,7 +419,28 @@ class NodeSource:
                 self._addresses[url].is_lagging = True
                 logger.warning("%s lags: it knows nothing after %s", url, moment_text(known))
 
-    def _asker(self, address: _Address, *, is_strict: bool = False, **retry: Any) -> Asker:  # noqa: ANN401 - arguments of `Retry`
+    def _compare(self) -> None:
+        """Compare the newest block that one address lists, and another one knows, once a run.
+
+        Raises
+        ------
+        NetworkMismatchError
+            If two addresses are of different networks.
+        """
+        for one, other in permutations(self._addresses.values(), 2):
+            if one.reach is None or other.reach is None or {one.url, other.url} <= self._compared:
+                continue
+            start = max(one.reach.start, other.reach.start)
+            end = min(one.reach.end, other.reach.end)
+            if start < end:
+                with contextlib.suppress(RequestError, IncompleteError):
+                    newest = walk.find_newest(self._asker(one, attempts=1), start, end, _SAMPLE)
+                    moment, rows = last_block(pa.Table.from_batches([newest.rows]))
+                    node = self.alone(other.url, Filters())
+                    if rows.num_rows and node.has_any(rows, moment, one.url):
+                        self._compared |= {one.url, other.url}
+
+    def _asker(self, address: Address, *, is_strict: bool = False, **retry: Any) -> Asker:  # noqa: ANN401 - arguments of `Retry`
         # Don't repeat refused connections while there are other addresses.
         is_last = all(x.is_dead for x in self._addresses.values() if x is not address)
         policy = Retry(refusals=is_last, **retry)
@@ -388,7 +449,7 @@ class NodeSource:
     def _heads(self) -> list[int]:
         return [x.head for x in self._addresses.values() if x.head is not None]
 
-    def _note_head(self, address: _Address, head: int | None) -> None:
+    def _note_head(self, address: Address, head: int | None) -> None:
         with self._lock:
             if head is not None:
                 address.head = max(head, head if address.head is None else address.head)
@@ -418,7 +479,7 @@ class NodeSource:
         return max(steps, key=lambda step: (step.known_end, step.head or 0))
 
     def _step(
-        self, address: _Address, window: walk.Window, stopped: threading.Event | None = None
+        self, address: Address, window: walk.Window, stopped: threading.Event | None = None
     ) -> walk.Step:
         while True:
             ask = self._asker(address, is_strict=self._is_strict, stopped=stopped)
@@ -449,14 +510,14 @@ class NodeSource:
             incomplete=tuple(sorted({*clipped(ask.incomplete, step.start, step.end)})),
         )
 
-    def _candidates(self, moment: int) -> list[_Address]:
+    def _candidates(self, moment: int) -> list[Address]:
         """Return the addresses, best first for rows from a moment on.
 
         Addresses that answer come first, ordered by how little of the history after the moment they
         lack, and then by how little they lag.
         """
 
-        def unfitness(address: _Address) -> tuple[Any, ...]:
+        def unfitness(address: Address) -> tuple[Any, ...]:
             reach, has_failed = address.reach, address.failure is not None
             if reach is None or has_failed:
                 return True, has_failed, 0, address.rank
@@ -465,12 +526,12 @@ class NodeSource:
 
         return sorted(self._addresses.values(), key=unfitness)
 
-    def _alive(self) -> list[_Address]:
+    def _alive(self) -> list[Address]:
         """Return the addresses that accept connections, or all if there are none."""
         addresses = self._addresses.values()
         return [x for x in addresses if not x.is_dead] or [*addresses]
 
-    def _answers(self, addresses: list[_Address], ask: Callable[[_Address], T]) -> Iterator[T]:
+    def _answers(self, addresses: list[Address], ask: Callable[[Address], T]) -> Iterator[T]:
         """Yield the addresses' answers in turn; the caller stops iterating when satisfied.
 
         Raises
@@ -478,7 +539,7 @@ class NodeSource:
         RequestError, IncompleteError
             The last address's error, if all failed.
         """
-        failures: list[BalanceAnalysisError] = []
+        failures: list[RequestError | IncompleteError] = []
         for address in addresses:
             try:
                 yield ask(address)
@@ -489,50 +550,6 @@ class NodeSource:
                 failures.append(error)
         if len(failures) == len(addresses):
             raise failures[-1]
-
-
-@dataclass
-class _Address:
-    """The state of one address.
-
-    Attributes
-    ----------
-    url, session
-        How to ask it.
-    reach, rank
-        The interval for which it seems to know all rows; the best address ranks lowest.
-    head
-        The newest last block that it has named, or its newest row if it names none (in
-        microseconds).
-    is_silent
-        Whether it names no last block.
-    is_lagging
-        Whether a warning about its lag was logged.
-    failure
-        Its last error, if it has not answered since.
-    answered
-        The stretches for which it was asked, per part of the filters, to prove that it has no rows.
-    """
-
-    url: str
-    session: requests.Session
-    reach: Reach | None = None
-    rank: tuple[int, int, int] = _UNRANKED
-    head: int | None = None
-    is_silent: bool = False
-    is_lagging: bool = False
-    failure: Exception | None = None
-    answered: set[tuple[int, Span]] = field(default_factory=set)
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether it refused the last connection."""
-        return isinstance(self.failure, RequestError) and self.failure.refused
-
-    @cached_property
-    def node(self) -> Node:
-        """Its identity in evidence."""
-        return Node(self.url, origin_of(self.url, self.session))
 
 
 def _answers_of(step: walk.Step, reached: list[Span]) -> Iterator[Answer]:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,9 +27,9 @@ from balance_analysis.errors import RequestError
 from balance_analysis.node import walk
 from balance_analysis.node.client import BALANCE_CHANGES, Client, RequestStats, Retry
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
-from balance_analysis.table.evidence import Reach, least
+from balance_analysis.table.evidence import Node, Reach, least
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.moments import Span
+from balance_analysis.table.moments import EVER, Span
 from balance_analysis.table.schema import Account, accounts_in, to_numbers
 
 _SAMPLE: Final = 1000
@@ -107,6 +108,50 @@ def _decode(body: bytes) -> DecodedPage:
     # Decoding holds the interpreter lock: threads that compete for it are slower than a queue.
     with _decoding:
         return decode_page(body)
+
+
+@dataclass
+class Address:
+    """The state of one address.
+
+    Attributes
+    ----------
+    url, session
+        How to ask it.
+    reach, rank
+        The interval for which it seems to know all rows; the best address ranks lowest.
+    head
+        The newest last block that it has named, or its newest row if it names none (in
+        microseconds).
+    is_silent
+        Whether it names no last block.
+    is_lagging
+        Whether a warning about its lag was logged.
+    failure
+        Its last error, if it has not answered since.
+    answered
+        The stretches for which it was asked, per part of the filters, to prove that it has no rows.
+    """
+
+    url: str
+    session: requests.Session
+    reach: Reach | None = None
+    rank: tuple[int, int, int] = (EVER[1], 0, 0)
+    head: int | None = None
+    is_silent: bool = False
+    is_lagging: bool = False
+    failure: Exception | None = None
+    answered: set[tuple[int, Span]] = field(default_factory=set)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it refused the last connection."""
+        return isinstance(self.failure, RequestError) and self.failure.refused
+
+    @cached_property
+    def node(self) -> Node:
+        """Its identity in evidence."""
+        return Node(self.url, origin_of(self.url, self.session))
 
 
 def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_silent: bool) -> int:

@@ -185,6 +185,28 @@ def test_a_stranger_among_several_is_left_out_with_a_warning_and_strangers_alone
 
 
 @pytest.mark.parametrize("order", [1, -1])
+def test_a_new_archive_is_not_begun_from_nodes_of_different_networks(tmp_path, order):
+    """The one that lags would be followed by the other."""
+    with node_of(between(end=RECENT), head=RECENT) as node, node_of(STRANGERS) as stranger:
+        with pytest.raises(ba.NetworkMismatchError) as raised:
+            export_from([node, stranger][::order], tmp_path / "a")
+        assert not (tmp_path / "a" / "_archive.json").exists()
+    assert {url in str(raised.value) for url in (node.url, stranger.url)} == {True}
+
+
+def test_nodes_that_have_the_archives_rows_are_not_compared_again(tmp_path):
+    run_export(node_of(ROWS), tmp_path / "a", start=START, end=RECENT)
+    totals = []
+    for count in (2, 3):
+        with contextlib.ExitStack() as stack:
+            nodes = [stack.enter_context(node_of(ROWS)) for _ in range(count)]
+            export_from(nodes, tmp_path / "a", dry_run=True)
+            totals.append(sum(len(node.requests) for node in nodes))
+    limits, archived_row, reach = 1, 1, 2
+    assert totals[1] - totals[0] == limits + archived_row + reach
+
+
+@pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("headers", [True, False])
 def test_one_that_lags_among_several_is_named_in_a_warning(tmp_path, caplog, order, headers):
     lag = END - DAY
