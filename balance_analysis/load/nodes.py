@@ -67,7 +67,7 @@ _LAG: Final = 60_000_000
 """How far an address may lag behind another without a warning (in microseconds)."""
 
 _SAMPLE: Final = 200
-"""Rows among which to find the newest block of two addresses."""
+"""Rows among which to find the newest block, or two values of a list."""
 
 T = TypeVar("T")
 
@@ -126,6 +126,9 @@ class NodeSource:
         """Answers that prove that one part of the filters has no row in a stretch."""
         self._idle_end = EVER[0]
         """End of the last block of an idle chain."""
+        lists = {name for name, values in filters.allowed().items() if values[1:]}
+        self._unread = {url: {*lists} for url in client.base_urls}
+        """The filters' lists of which an address has not yet shown that it reads them."""
         self._lock = threading.Lock()
 
     @property
@@ -323,6 +326,11 @@ class NodeSource:
         """Return the evidence for all yielded steps.
 
         Send further requests for the stretches that their answers don't prove.
+
+        Raises
+        ------
+        IncompleteError
+            If a node seems to read one value of a list.
         """
         answered = joined((step.start, step.known_end) for step in self.taken)
         unproven = {
@@ -333,6 +341,7 @@ class NodeSource:
         }
         with ThreadPoolExecutor(self._workers) as pool:
             list(pool.map(self._prove_empty, sorted(unproven)))
+        self._check_lists()
         reached = reduce(overlap, self._proven, answered)
         evidence = self._evidence(reached)
         for answer in self._quiet:
@@ -374,6 +383,25 @@ class NodeSource:
                 end = since
             if start == end:
                 return
+
+    def _check_lists(self) -> None:
+        """Check once that each address that answered reads the lists, unless its rows show it."""
+        asked = {step.node.name for step in self.taken}
+        for address in self._addresses.values():
+            lists = self._unread[address.url]
+            if not lists or not (address.url in asked or address.answered):
+                continue
+            ask, misread = self._asker(address), list[str]()
+            start, end = self.taken[0].start, max(step.known_end for step in self.taken)
+            with contextlib.suppress(RequestError, IncompleteError):
+                sample = walk.find_newest(ask, start, end, _SAMPLE)
+                misread = [x for x in sorted(lists) if ask.reads_list(x, sample) is False]
+            if misread:
+                raise IncompleteError(
+                    f"{address.url} was asked for two values of {misread[0]} that it has, and sent "
+                    "rows of one: it seems to read one value of a list; load each value alone"
+                )
+            lists.clear()
 
     def _take(self, step: walk.Step) -> walk.Step:
         """Return a step without repeated rows, and record it as taken."""
@@ -491,6 +519,7 @@ class NodeSource:
             # Ask again: without a last block, only a later row shows that an answer is complete.
             address.is_silent = True
         address.failure = None
+        self._unread[address.url] -= ask.varied
         self._note_head(address, ask.head)
         knows, proofs = ask.head, step.proofs
         if knows is None:

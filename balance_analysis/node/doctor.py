@@ -1,4 +1,4 @@
-"""Examine a node: how far it reaches, and whether its cursors and timestamps can be trusted.
+"""Examine a node: how far it reaches, and whether its cursors, times and lists can be trusted.
 
 A check that fails gives the finding "unknown" with the reason, and the other checks go on. A
 request that fails is sent once more.
@@ -47,7 +47,7 @@ class Finding:
     Attributes
     ----------
     name
-        The subject: "reachable", "reach", "cursors" or "timestamps".
+        The subject: "reachable", "reach", "cursors", "timestamps" or "lists".
     value
         The fact, as JSON types; `None` if unknown.
     verdict
@@ -107,7 +107,7 @@ class NodeReport(Record):
 
 
 def diagnose_node(client: Client) -> NodeReport:
-    """Find out how far a node reaches, and whether its cursors and timestamps can be trusted.
+    """Find out how far a node reaches, and whether its cursors, times and lists can be trusted.
 
     Sends about 20 requests, each for few rows of a range: without a range, some nodes read their
     whole table.
@@ -128,6 +128,8 @@ def diagnose_node(client: Client) -> NodeReport:
         - `cursors`: how many of the newest `rows` are `lost` and how many come `twice` if you
           follow cursors with `page_size` rows per page; `cuts` pages ended inside a block.
         - `timestamps`: how many `rows` came, and how many are `bad`.
+        - `lists`: for each filter that takes a list, whether rows of two values come; `None` if
+          the newest rows don't show it.
 
     Raises
     ------
@@ -239,8 +241,20 @@ def _timestamps(ask: Asker, sample: walk.Listing) -> Outcome:
     return value, "ok", "Rows and bounds are in nanoseconds, and ranges and order are kept."
 
 
+def _lists(ask: Asker, sample: walk.Listing) -> Outcome:
+    _, *names = walk.FILTER_NAMES  # the asset's filter takes one value
+    reads = {name: ask.reads_list(name, sample) for name in names if _times(sample)}
+    if False in reads.values():
+        return reads, "warning", "It reads one value of a list in a filter: load each value alone."
+    if True not in reads.values():
+        raise IncompleteError("the newest rows have no two values that show whether lists are read")
+    return reads, "ok", "Of a list in a filter, rows of several values come."
+
+
 Check = Callable[[Asker, walk.Listing], Outcome]
-_CHECKS: Final[dict[str, Check]] = dict(reach=_reach, cursors=_cursors, timestamps=_timestamps)  # noqa: C408
+_CHECKS: Final[dict[str, Check]] = {
+    find.__name__[1:]: find for find in (_reach, _cursors, _timestamps, _lists)
+}
 
 
 def _times(sample: walk.Listing) -> list[int]:

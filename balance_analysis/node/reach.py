@@ -30,7 +30,7 @@ from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.table.evidence import Node, Reach, least
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.moments import EVER, Span
-from balance_analysis.table.schema import Account, accounts_in, to_numbers
+from balance_analysis.table.schema import ACCOUNT_KEY, Account, accounts_in, to_numbers
 
 _SAMPLE: Final = 1000
 """Rows to search for a readable time, or for a rare account."""
@@ -66,6 +66,8 @@ class Asker:
         Stretches for which an answer says that it may lack rows.
     origins
         The origins that a served archive names for its rows; `None` if no answer names them.
+    varied
+        The columns of which a single answer has several values.
     """
 
     client: Client
@@ -76,6 +78,7 @@ class Asker:
     height: int | None = None
     incomplete: list[Span] = field(default_factory=list)
     origins: frozenset[str] | None = None
+    varied: set[str] = field(default_factory=set)
     _heads: list[int | None] = field(default_factory=list)
 
     @property
@@ -101,7 +104,31 @@ class Asker:
         if (named := answer.headers.get("X-Origins")) is not None:
             origins = {origin.strip() for origin in named.split(",")} - {""}
             self.origins = (self.origins or frozenset()) | origins
+        rows = answer.value.rows
+        self.varied |= {name for name in ACCOUNT_KEY if len(rows[name].dictionary) > 1}
         return answer.value
+
+    def reads_list(self, name: str, sample: walk.Listing) -> bool | None:
+        """Return whether the node sends rows of two values of a column; `None` if unknown.
+
+        Ask for the two values that a sample (newest first) has most often. Another node may answer,
+        which lags or has forgotten: its answer lacks a value only if it reaches over a row of it.
+        """
+        times = sample.rows["timestamp"].cast(pa.int64()).to_pylist()
+        pairs = [pair for pair in zip(sample.rows[name].to_pylist(), times, strict=True) if pair[0]]
+        values = [value for value, _ in Counter(value for value, _ in pairs).most_common(2)]
+        if not values[1:]:
+            return None
+        lists: Any = {f"{name}s": tuple(values)}
+        window = walk.Window(pairs[-1][1], pairs[0][1] + 1, _SAMPLE)
+        answer, _ = walk.fetch_less(self, Filters(**lists), window, newest_first=True)
+        if answer.bad_rows or not len(answer.times):
+            return None
+        newest, oldest = answer.span
+        # A page's last block may be cut.
+        due = {value for value, time in pairs if oldest + answer.more <= time <= newest} & {*values}
+        sent = {*answer.rows[name].to_pylist()}
+        return len(sent) > 1 or (False if due - sent else None)
 
 
 def _decode(body: bytes) -> DecodedPage:

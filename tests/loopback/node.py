@@ -60,6 +60,8 @@ class LoopbackNode:
         Read the range otherwise than real nodes do.
     ignores
         Parameters without effect, by name ("filter.partyIds") or group ("dateRange").
+    takes_one
+        Of a repeated parameter only the value at this place counts: 0 is the first, -1 the last.
     max_answer_rows
         Answers of more rows end in 429, "received message larger than max".
     limits
@@ -99,6 +101,7 @@ class LoopbackNode:
     start_exclusive = False
     end_inclusive = False
     ignores: Sequence[str] = ()
+    takes_one: int | None = None
     max_answer_rows: int | None = None
     limits: Mapping[str, Any] | None = LATER_LIMITS
     block_height: int | None = None

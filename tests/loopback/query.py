@@ -112,6 +112,8 @@ def read_query(node: Any, params: Params) -> Query:
             raise Refused(status, 3 if status == 400 else 13, reason)
     ignored = tuple(f"{name}." for name in node.ignores)
     heard = {name: x for name, x in params.items() if not f"{name}.".startswith(ignored)}
+    if node.takes_one is not None:
+        heard = {name: [values[node.takes_one]] for name, values in heard.items()}
     return _parse(node, heard)
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("without_waits")
 
 ROWS = random_history(1)
 MOST_REQUESTS = 40
-NAMES = ("reachable", "reach", "cursors", "timestamps")
+NAMES = ("reachable", "reach", "cursors", "timestamps", "lists")
 VERDICTS = {"ok", "note", "warning", "unknown"}
 
 
@@ -106,10 +106,11 @@ VERDICT_OF = [
         for name in ("pagination.newestFirst", "dateRange", "dateRange.endTimestamp")
     ),
     ("cursors", "warning", {"ignores": ["pagination.after"]}),
+    *(("lists", "warning", {"takes_one": place}) for place in (0, -1)),
     ("cursors", "warning", {}),
     *(
         (name, "ok", {**EXACT, **options})
-        for name in ("timestamps", "cursors")
+        for name in ("timestamps", "cursors", "lists")
         # As a load allows for any of these readings of a range.
         for options in ({}, {"start_exclusive": True}, {"end_inclusive": True})
     ),
@@ -161,7 +162,7 @@ def test_what_a_node_made_up_can_t_steer_the_terminal():
 def test_an_empty_node_gets_an_honest_report(release):
     report = diagnose([], release=release, limits=None)
     assert report["reachable"].value == {"changes": True, "limits": False}
-    for name in ("reach", "cursors", "timestamps"):
+    for name in NAMES[1:]:
         assert report[name].verdict == "unknown"
         assert "no row with a readable time since 2020" in report[name].explanation
 
@@ -222,7 +223,7 @@ def test_the_package_s_own_service_is_trusted(sample_node):
     with ba.Client(sample_node) as client:
         report = ba.diagnose_node(client)
     # Its last block is of long ago.
-    assert [finding.verdict for finding in report.findings] == ["ok", "warning", "ok", "ok"]
+    assert [finding.verdict for finding in report.findings] == ["ok", "warning", "ok", "ok", "ok"]
     assert report["cursors"].value["cuts"] > 0
     assert report.requests <= MOST_REQUESTS
 
