@@ -1,8 +1,9 @@
 """Compare two histories from any sources, and confirm an archive by another source.
 
 A comparison covers what both sides prove: the accounts that both have, in the time in which both
-are complete. Everything else that one side has is listed, and the two then aren't the same. Rows
-are compared in parts, in time order, so that any history fits into memory.
+are complete. Where a side is unproven, only the rows that can't merely be missing from it differ.
+Everything that isn't compared whole is listed, and the two then aren't the same. Rows are compared
+in parts, in time order, so that any history fits into memory.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from balance_analysis.table import moments, schema, text
 from balance_analysis.table.display import with_names
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.frame import to_arrow, to_columns, to_frame
+from balance_analysis.table.frame import merge_duplicates, to_arrow, to_columns, to_frame
 from balance_analysis.table.known import Notes, notes_of
 from balance_analysis.table.names import Names, names_of
 
@@ -68,7 +69,7 @@ class Side:
     name
         Its name in reports.
     evidence
-        The evidence for its rows; rows without evidence aren't read.
+        The evidence for its rows, openings included; rows without evidence aren't read.
     rows
         Yields tables with at least the rows of some stretches and accounts. No table has rows
         older than the newest of the table before.
@@ -76,11 +77,12 @@ class Side:
         Why the side proves nothing, and what to do about that; else empty.
     names
         The names that a table carries.
-    start, known
-        For a table, and a node that is compared with one: the start of all changes, and the known
-        intervals, which may reach before it.
-    openings
-        The span from a table's oldest opening until its start, or `None` without openings.
+    start
+        Since when it has all changes: for a table, and for a node that is compared with one.
+    oldest
+        The time of a table's oldest row.
+    asked
+        The stretches that a node was asked for; other sides are asked for everything.
     """
 
     name: str
@@ -89,34 +91,42 @@ class Side:
     note: str = ""
     names: Names = field(default_factory=Names)
     start: int = moments.EVER[0]
-    openings: moments.Span | None = None
-    known: Sequence[moments.Span] = ()
+    oldest: int = moments.EVER[1]
+    asked: Sequence[moments.Span] = (moments.EVER,)
+
+    @property
+    def changes(self) -> Evidence:
+        """The evidence for all rows but openings."""
+        return self.evidence.within(self.start, moments.EVER[1])
 
     def chosen(self, spans: Sequence[moments.Span], filters: Filters) -> Iterator[pa.Table]:
         """Yield only the rows of some stretches and accounts, in the order of `rows`."""
         predicate = datafile.Predicate(filters.allowed(), tuple(spans))
         return map(predicate.select, self.rows(spans, filters))
 
-    def last_rows(self, span: moments.Span, filters: Filters) -> pa.Table | None:
-        """Return each account's last row in a span; `None` if rows may be missing there."""
-        if moments.between(self.known if self.start == span[1] else self.evidence.complete, *span):
-            return None
+    def known_since(self, moment: int, filters: Filters | None) -> int:
+        """Return from when to a moment the side is sure of some accounts' last rows."""
+        if filters is None or moment < self.start:
+            return moment
+        spans = self.evidence.narrow(filters).complete
+        return next((start for start, end in spans if start < moment <= end), moment)
+
+    def last_rows(self, span: moments.Span, filters: Filters) -> pa.Table:
+        """Return each account's last row in a span."""
         # `last_rows` wants each account's rows together; a side's are in time order.
         parts = map(schema.canonical, self.chosen([span], filters))
         rows = datafile.merge_last_rows(map(datafile.last_rows, parts))
         return rows.select(schema.ARROW_SCHEMA.names).cast(schema.ARROW_SCHEMA)
 
-    def opening_state(self, span: moments.Span) -> str:
-        """Return the state of a span before a start: "openings", or as `_state`."""
-        has_openings = self.start == span[1] and not moments.between(self.known, *span)
-        return "openings" if has_openings else _state(self.evidence, span)
-
-
-def _state(evidence: Evidence, span: moments.Span) -> str:
-    """Return the state of a span, which must have the same state throughout."""
-    if not moments.between(evidence.complete, *span):
-        return "complete"
-    return "unproven" if moments.overlap(evidence.answered, [span]) else "missing"
+    def state(self, span: moments.Span) -> str:
+        """Return the state of a span, which must have the same state throughout."""
+        if not moments.between(self.changes.complete, *span):
+            return "complete"
+        if moments.overlap(self.changes.answered, [span]):
+            return "unproven"
+        if self.oldest < span[1] <= self.start or moments.overlap(self.evidence.answered, [span]):
+            return "openings"
+        return "missing" if moments.overlap(self.asked, [span]) else "not asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +142,7 @@ class Difference(text.Record):
     filters
         The compared accounts: those that both sides have, or `None` if there are none.
     shared
-        The compared intervals: both sides are complete there.
+        The intervals that were compared whole: both sides are complete there.
     compared
         Number of compared rows of each side.
     rows
@@ -142,8 +152,10 @@ class Difference(text.Record):
         "added" if only the other has one, else "changed". If a compared table carries names,
         `symbol` and `label` come first.
     not_shared
-        Intervals that were asked for but not compared, with their state in the first and in the
-        other side: "complete", "unproven", "missing", or "openings" if a table has only these.
+        Intervals that were not compared whole, with their state in the first and in the other side:
+        "complete", "unproven", "missing", "not asked" (of a node, where the other side has
+        nothing), or "openings" if a table has only these. If both sides have rows there, each row
+        is compared that can't merely be missing from an unproven side.
     notes
         Why a side proves nothing, and what to do about that.
     """
@@ -180,7 +192,7 @@ class Difference(text.Record):
         result = "nothing was compared"
         if len(self.rows):
             result = text.count_text(len(self.rows), "difference")
-        elif self.shared:
+        elif self.shared or any(self.compared):
             result = "the same" if self.is_same else "no difference in what both have"
         counts = " and ".join(f"{count:,}" for count in self.compared)
         return f"{self.one}, {self.other}: {result} ({counts} rows compared)"
@@ -188,20 +200,24 @@ class Difference(text.Record):
     def _findings(self) -> Iterator[tuple[str, str]]:
         if self.shared:
             yield "compared", text.spans_text(self.shared)
-        yield from (("not compared", what) for what in self.left_out())
+        yield from self.left_out()
         for day, rows in self.rows.groupby(self.rows["timestamp"].dt.date):
             counts = rows["change"].value_counts(sort=False).items()
             yield str(day), ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
 
-    def left_out(self) -> Iterator[str]:
-        """Yield a message for each part of a side that was not compared."""
+    def left_out(self) -> Iterator[tuple[str, str]]:
+        """Yield what was not compared, or only in part, and why."""
         if self.accounts[0] != self.accounts[1]:
             one, other = self.accounts
             both = "no account" if self.filters is None else str(self.filters)
-            yield f"other accounts than {both}: the first has {one}, the other {other}"
-        yield from self.notes
+            what = f"other accounts than {both}: the first has {one}, the other {other}"
+            yield "not compared", what
+        yield from (("not compared", note) for note in self.notes)
         for span, *states in self.not_shared:
-            yield f"{moments.range_text(*span)}: {states[0]} in the first, {states[1]} in the other"
+            is_in_part = self.filters is not None and {*states} <= {"complete", "unproven"}
+            what = f"{states[0]} in the first, {states[1]} in the other"
+            how = "compared in part" if is_in_part else "not compared"
+            yield how, f"{moments.range_text(*span)}: {what}"
 
     def _content(self) -> dict[str, Any]:
         counts = self.rows["change"].value_counts(sort=False).to_dict()
@@ -221,7 +237,7 @@ def diff(
     ----------
     one, other
         An Archive, a table, a Client, segments, or the path or address of one of these, or of a
-        table's Parquet file. A node is asked for what the other side has.
+        table's Parquet file. A node is asked for what the other side has, unproven or not.
     start, end
         The half-open interval; without a time zone UTC. By default everything on both sides.
 
@@ -229,10 +245,12 @@ def diff(
     -------
     Difference
         The rows that differ among the accounts that both sides have, in the time in which both are
-        complete. Also what only one side has, or has unproven; the two then aren't the same. A
-        table's openings are compared with each account's last row before the table's start. A frame
-        that doesn't state when its rows are complete has nothing to compare: see `to_table`. A
-        selection of a table's rows is such a frame.
+        complete. If a side is unproven, its rows may be incomplete: a row that only the other side
+        has is no difference then. Also what only one side has, or has unproven; the two then aren't
+        the same. A table's openings are compared with each account's last row before the table's
+        start, as far back as both sides are complete, unless that start lies outside of [`start`,
+        `end`]. A frame that doesn't state when its rows are complete has nothing to compare: see
+        `to_table`. A selection of a table's rows is such a frame.
 
     Raises
     ------
@@ -252,24 +270,33 @@ def diff(
 
 def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
     """Compare two sides in [start, end) (in microseconds): see `diff`."""
-    sides, pairs = (one, other), list[Iterable[Sequence[pa.Table]]]()
-    ours, theirs = (side.evidence.within(start, end) for side in sides)
+    sides = one, other
+    ours, theirs = (side.changes.within(start, end) for side in sides)
     shared, filters = (ours & theirs).complete, ours.filters.intersection(theirs.filters)
-    not_shared = [*_not_shared(ours, theirs, shared, start, end)]
-    for span in _openings(sides, start, end):
-        pair = [side.last_rows(span, filters) for side in sides if filters is not None]
-        if any(rows is None for rows in pair or [None]):
-            states = one.opening_state(span), other.opening_state(span)
-            not_shared.insert(0, (moments.to_moments([span])[0], *states))
-        else:
-            pairs.append([pair])
-    if shared and filters is not None:
-        streams = [schema.gathered(side.chosen(shared, filters), _PART) for side in sides]
-        pairs.append(_side_by_side(streams))
-    parts, counts = [NO_DIFFERENCE], (0, 0)
-    for first, second in itertools.chain.from_iterable(pairs):
-        counts = counts[0] + first.num_rows, counts[1] + second.num_rows
-        parts.append(differing(first, second))
+    left, openings = [*_not_shared(sides, shared, start, end)], list[moments.Span]()
+    for moment in {side.start for side in sides if start <= side.start <= end}:
+        since = max(side.known_since(moment, filters) for side in sides)
+        oldest = min(side.oldest for side in sides if side.start == moment)
+        left += [(oldest, since)] if oldest < since else []
+        openings += [(since, moment)] if since < moment else []
+    accounts, answered = filters or Filters(), moments.overlap(ours.answered, theirs.answered)
+    proven = [moments.joined([*x.narrow(accounts).complete, *openings]) for x in (theirs, ours)]
+    edges = [np.array(spans, np.int64).ravel() for spans in proven]
+    pairs = iter([[side.last_rows(span, accounts) for side in sides] for span in openings])
+    if filters is not None and answered:
+        streams = [schema.gathered(side.chosen(answered, filters), _PART) for side in sides]
+        pairs = itertools.chain(pairs, _side_by_side(streams))
+    parts, counts = [NO_DIFFERENCE], np.zeros(2, np.int64)
+    for both in pairs:
+        part = differing(*both)
+        # A side lacks a row only if it is complete there.
+        kinds, times = part["change"].combine_chunks().indices.to_numpy(), datafile.times_of(part)
+        unproven = [
+            (kinds == kind) & (np.searchsorted(ends, times, side="right") % 2 == 0)
+            for kind, ends in enumerate(edges)
+        ]
+        counts += [rows.num_rows - mask.sum() for rows, mask in zip(both, unproven, strict=True)]
+        parts.append(part.filter(pa.array(~np.logical_or(*unproven))))
     rows = to_columns(pa.concat_tables(parts))
     rows["change"] = rows["change"].cat.set_categories(_KINDS)
     names = one.names.updated(other.names)
@@ -279,40 +306,34 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         (ours.filters.sorted(), theirs.filters.sorted()),
         filters,
         moments.to_moments(shared),
-        counts,
+        (int(counts[0]), int(counts[1])),
         with_names(rows, names) if names.assets or names.labels else rows,
-        tuple(not_shared),
+        tuple((moments.to_moments([x])[0], one.state(x), other.state(x)) for x in sorted(left)),
         tuple(f"{side.name}: {side.note}" for side in sides if side.note),
     )
 
 
-def _openings(sides: Iterable[Side], start: int, end: int) -> list[moments.Span]:
-    """Return the spans from the oldest opening until a side's start that lie in [start, end)."""
-    spans = [x.openings for x in sides if x.openings and start <= x.openings[0] and x.start <= end]
-    # Of spans that end together, keep the longest.
-    return [*{stop: (begin, stop) for begin, stop in sorted(spans, reverse=True)}.values()]
-
-
 def _not_shared(
-    ours: Evidence, theirs: Evidence, shared: list[moments.Span], start: int, end: int
-) -> Iterator[tuple[moments.Moments, str, str]]:
-    """Yield the stretches that weren't compared, with their states.
+    sides: tuple[Side, Side], shared: list[moments.Span], start: int, end: int
+) -> Iterator[moments.Span]:
+    """Yield the stretches that weren't compared whole, each with one state on each side.
 
     A stretch that both sides lack is included only if an interval was asked for, and not before
     either side's first block.
     """
+    ours, theirs = (side.changes.within(start, end) for side in sides)
     answered = [*ours.answered, *theirs.answered]
     begin = start if start != moments.EVER[0] else min((a for a, _ in answered), default=0)
     stop = end if end != moments.EVER[1] else max((b for _, b in answered), default=0)
     absent = moments.overlap(ours.missing(begin, stop), theirs.missing(begin, stop))
     cuts = [(begin, stop), *answered, *ours.complete, *theirs.complete, *shared]
+    cuts += [span for side in sides for span in (*side.evidence.answered, *side.asked)]
     edges = sorted({edge for span in cuts for edge in span if begin <= edge <= stop})
     for span in itertools.pairwise(edges):
-        states = _state(ours, span), _state(theirs, span)
-        is_absent = states == ("missing", "missing")
+        is_absent = not moments.overlap(answered, [span])
         is_asked = (start, end) != moments.EVER and bool(moments.overlap(absent, [span]))
         if not moments.overlap(shared, [span]) and (is_asked or not is_absent):
-            yield moments.to_moments([span])[0], *states
+            yield span
 
 
 def _side_by_side(streams: Sequence[Iterator[list[pa.Table]]]) -> Iterator[list[pa.Table]]:
@@ -344,7 +365,7 @@ def differing(one: pa.Table, other: pa.Table) -> pa.Table:
     is_other, is_first = order >= one.num_rows, np.zeros(len(order), bool)
     is_first[:-1] = (numbers[1:] == numbers[:-1]) & (times[1:] == times[:-1])
     if np.any(is_first & (is_other == np.roll(is_other, -1))):
-        raise CheckError("a side has two rows of one account and time; `check_table` shows which")
+        raise CheckError("a side has two rows of one account and time; `verify` names the file")
     is_same = is_first & (words == np.roll(words, -1, axis=0)).all(axis=1)
     heads = np.flatnonzero(~is_same & ~np.roll(is_first, 1))
     tails = heads + is_first[heads]
@@ -402,6 +423,11 @@ def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa:
     snapshot = getattr(source, "snapshot", None)
     if snapshot is not None:
         return archive_side(snapshot(), source.filters)
+    if name and not are_segments(name):
+        raise FileNotFoundError(
+            f"there is no file, archive or segment {name!r}; name an archive, a file that `fetch` "
+            "wrote, a node's address (https://...), or network history segments"
+        )
     return segments_side(find_stretches(source))
 
 
@@ -415,7 +441,7 @@ def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
             edges = np.linspace(file.begin, file.stop, count + 1).astype(np.int64).tolist()
             for cut in itertools.pairwise(edges):
                 if wanted := moments.overlap(moments.overlap(file.spans, spans), [cut]):
-                    # The stretches are complete: a file that replaces this one has the same rows.
+                    # A file that replaces this one has the same rows where these are complete.
                     part = replace(file, spans=tuple(wanted), is_final=True)
                     yield pa.concat_tables([datafile.NO_ROWS, *scan.rows(part, use_threads=True)])
 
@@ -427,22 +453,22 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     """Return a table as a side."""
     rows = to_arrow(source)
     table = to_frame(rows)
+    if repeated := len(table) - len(merge_duplicates(table)):
+        rows_twice = text.count_text(repeated, "row")
+        raise CheckError(f"{name} has {rows_twice} twice; `ba.to_table(table)` drops equal ones")
     table.attrs = source.attrs
     notes = notes_of(table, is_sorted=True)
     notes = notes if notes.evidence is not None else Notes()
     rows = rows.take(pa.array(np.argsort(datafile.times_of(rows), kind="stable")))
     places = range(0, rows.num_rows, _PART)
-    start = moments.EVER[0] if notes.start is None else notes.start
-    oldest = int(datafile.times_of(rows)[0]) if rows.num_rows else start
     return Side(
         name,
-        notes.since_start or Evidence(),
+        notes.evidence or Evidence(),
         lambda *_: (rows.slice(place, _PART) for place in places),
-        "" if notes.since_start else _ADVICE,
+        "" if notes.evidence else _ADVICE,
         names_of(source),
-        start,
-        (oldest, start) if oldest < start else None,
-        notes.known or (),
+        moments.EVER[0] if notes.start is None else notes.start,
+        int(datafile.times_of(rows)[0]) if rows.num_rows else moments.EVER[1],
     )
 
 
@@ -471,8 +497,10 @@ def _node(
         since, filters = mate.start, mate.evidence.filters
     source = NodeSource(client, filters, on_bad_rows="quarantine")
     if isinstance(mate, Side):
-        openings = [mate.openings] if mate.openings else []
-        spans = [*moments.clipped(moments.joined([*mate.evidence.complete, *openings]), start, end)]
+        spans = [*moments.clipped(mate.changes.answered, start, end)]
+        if start <= since <= end:
+            openings = [(mate.known_since(since, filters), since)]
+            spans = moments.joined([*spans, *moments.clipped(openings, *moments.EVER)])
     else:
         spans = [source.interval(None if start == moments.EVER[0] else start, end)]
     path = Path(stack.enter_context(TemporaryDirectory(prefix="balance_analysis_")), "rows.parquet")
@@ -480,13 +508,13 @@ def _node(
         for step in itertools.chain(*(source.known_rows(*span) for span in spans)):
             writer.write_table(pa.Table.from_batches(step.batches, schema.ARROW_SCHEMA))
     file = stack.enter_context(open_parquet(path))
-    groups, evidence = range(file.num_row_groups), source.evidence()
+    groups = range(file.num_row_groups)
     return Side(
         ", ".join(client.base_urls),
-        evidence.within(since, moments.EVER[1]),
+        source.evidence(),
         lambda *_: (file.read_row_group(group).cast(schema.ARROW_SCHEMA) for group in groups),
         start=since,
-        known=evidence.complete,
+        asked=spans,
     )
 
 
@@ -536,7 +564,7 @@ def confirm(
         writer = Writer(store)
         writer.recover()
         with _sides(archive_side(read_snapshot(store)), other, begin, stop) as sides:
-            difference, theirs = _compare(*sides, begin, stop), sides[1].evidence
+            difference, theirs = _compare(*sides, begin, stop), sides[1].changes
         one, another, ours = difference.one, difference.other, writer.manifest.evidence
         if not difference.common and all(difference.compared):
             raise NetworkMismatchError(f"{one} and {another} have no row in common")
@@ -567,6 +595,7 @@ def _with_verdicts(ours: Evidence, theirs: Evidence, difference: Difference, now
     ]
     times = map(moments.to_microseconds, difference.rows["timestamp"].drop_duplicates())
     differing_at = moments.joined((time, time + 1) for time in times)
+    shared += differing_at
     # With fewer accounts, or without a row in common, a node can't agree.
     if difference.filters != ours.filters.sorted() or not difference.common:
         shared = differing_at

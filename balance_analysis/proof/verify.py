@@ -151,9 +151,10 @@ class VerifyReport(Record):
         for problem in self.problems:
             yield problem.where, problem.what, problem.mend
         for difference in self.compared:
-            what = f"{count_text(difference.compared[0], 'row')} of {spans_text(difference.shared)}"
-            yield f"compared with {difference.other}", what if difference.shared else "nothing", ""
-            yield from (("not compared", what, "") for what in difference.left_out())
+            rows, spans = count_text(difference.compared[0], "row"), spans_text(difference.shared)
+            what = f"{rows} of {spans}" if difference.shared else "nothing whole"
+            yield f"compared with {difference.other}", what, ""
+            yield from ((how, why, "") for how, why in difference.left_out())
         if self.changes:
             yield "compared with the ledger", count_text(self.changes, "change"), ""
         for what in self.not_compared:

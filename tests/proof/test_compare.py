@@ -180,16 +180,26 @@ def ticks_of(moments):
 
 
 def compared(ours, theirs, ticks=NEAR):
-    """Return the ticks and the accounts that both prove, and the rows of each there."""
+    """Return the ticks and the accounts that both prove, and the compared rows of each.
+
+    Where both have answers, a row is compared with the other side's. If that has none, the row is
+    compared only where the other side is complete.
+    """
     accounts = ours.accounts & theirs.accounts
     shared = {
         tick
         for tick in ticks
         if accounts and ours.state(tick, accounts) == theirs.state(tick, accounts) == "complete"
     }
+    both = {tick for tick in ticks if ours.answer(tick) and theirs.answer(tick)}
     rows = [
-        {x: y for x, y in side.balances.items() if x[1] in shared and x[0] in accounts}
-        for side in (ours, theirs)
+        {
+            (account, tick): balance
+            for (account, tick), balance in side.balances.items()
+            if account in accounts and tick in both
+            if (account, tick) in other.balances or other.state(tick, accounts) == "complete"
+        }
+        for side, other in ((ours, theirs), (theirs, ours))
     ]
     return shared, accounts, *rows
 
@@ -328,40 +338,97 @@ def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
 def test_a_side_with_two_rows_of_one_account_and_time_is_refused(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     table = archive.read()
-    twice = table.iloc[[*range(len(table)), 3]]
-    with pytest.raises(ba.CheckError, match="two rows"):
+    twice = table.iloc[[*range(len(table)), 3, 3, 5]]
+    with pytest.raises(ba.CheckError, match=r"3 rows twice; `ba.to_table\(table\)` drops equal"):
         ba.diff(archive, twice)
+    assert ba.diff(archive, ba.to_table(twice)).is_same
 
 
+balances = st.integers(1, 2)
 OPENED = {"known": [span(0, 8)], "start": from_microseconds(at(5))}
-openings = st.dictionaries(
-    st.sampled_from(ACCOUNTS), st.tuples(st.integers(0, 4), st.integers(1, 2))
+
+
+@st.composite
+def history(draw):
+    """Draw a history that is known from some tick on, and whether it is known before a gap too."""
+    since = draw(st.integers(0, 5))
+    rows = draw(st.dictionaries(st.tuples(st.sampled_from(ACCOUNTS), st.integers(0, 6)), balances))
+    gap = draw(st.booleans()) and since > 1
+    return rows, since, [span(since, 8), *([span(0, since - 1)] if gap else [])]
+
+
+def opened(rows, known, folder):
+    """Return a table of a history from tick 5 on, with openings."""
+    last = {account: tick for account, tick in sorted(rows) if tick < 5}
+    kept = {x: y for x, y in rows.items() if x[1] >= min(5, last.get(x[0], 5))}
+    return table_of(kept, known=known, start=OPENED["start"])
+
+
+def whole_table(rows, known, folder):
+    return table_of(rows, known=known)
+
+
+def file_of(rows, known, folder):
+    ba.write_parquet(opened(rows, known, folder), folder / "x.parquet")
+    return folder / "x.parquet"
+
+
+def archive_of(rows, known, folder):
+    ticks = sorted(tuple(ticks_of([each])) for each in known)
+    answers = tuple((min(each), max(each) + 1, 1, True) for each in ticks)
+    return Held(rows, answers).write(folder, "day")
+
+
+@given(
+    history(),
+    history() | st.none(),
+    st.tuples(
+        st.sampled_from([opened, file_of]), st.sampled_from([opened, whole_table, archive_of])
+    ),
+    st.sampled_from([None, 3, 5]),
 )
-
-
-@given(openings, openings, st.booleans(), st.booleans())
-@settings(max_examples=15, deadline=None)
-def test_what_was_held_at_the_start_is_compared_where_both_know_it(one, other, is_cut, has_gap):
+@settings(max_examples=40, deadline=None)
+def test_what_was_held_at_a_tables_start_is_compared_as_far_back_as_both_know_it(
+    tmp_path_factory, one, other, forms, start
+):
     """The oracle compares dictionaries of each account's last row before the start."""
-    changes = {(ACCOUNTS[0], 6): 9}
-    first, second = one | {ACCOUNTS[0]: (0, 3)}, other | {ACCOUNTS[0]: (0, 3)}
-    known = [span(0, 2), span(5, 8)] if has_gap else [span(0, 8)]
-    ours, theirs = (
-        table_of(
-            {(x, tick): y for x, (tick, y) in held.items()} | changes, known=known, start=start
-        )
-        for held, start in ((first, OPENED["start"]), (second, OPENED["start"] if is_cut else None))
+    (form, another), other = forms, other or one
+    folder = tmp_path_factory.mktemp("openings")
+    (mine, one_since, known), (its, other_since, other_known) = one, other
+    since = max(one_since, other_since)
+    sides = form(mine, known, folder), another(its, other_known, folder)
+    first, second = (
+        {
+            (account, tick): balance
+            for (account, tick), balance in rows.items()
+            if tick >= since and not any((account, t) in rows for t in range(tick + 1, 5))
+        }
+        for rows in (mine, its)
     )
-    for pair in ((ours, theirs), (theirs, ours)):
-        difference = ba.diff(*pair)
+    bounds = {} if start is None else {"start": from_microseconds(at(start))}
+    old = [tick for rows in (mine, its)[: 1 + (another is opened)] for tick in openings_of(rows)]
+    for pair, rows in ((sides, (first, second)), (sides[::-1], (second, first))):
+        difference = ba.diff(*pair, **bounds)
         assert difference.shared == (span(5, 8),)
-        if has_gap:
-            assert not difference.is_same
-            assert difference.not_shared
-            continue
-        differ = {x for x in {*first, *second} if first.get(x) != second.get(x)}
-        assert {x for x, tick in places_of(difference.rows) if tick < 5} == differ
-        assert difference.is_same == (is_cut and not differ)
+        assert places_of(difference.rows) == differences(*rows)
+        assert difference.compared == (len(rows[0]), len(rows[1]))
+        left = [(a, b) for (a, b), *states in difference.not_shared if "openings" in states]
+        assert (min(old, default=since) < since) <= bool(left)
+    later = ba.diff(*sides, start=from_microseconds(at(6)))
+    assert {tick for _, tick in places_of(later.rows)} <= {6}
+
+
+def openings_of(rows):
+    return [max(t for x, t in rows if x == account and t < 5) for account, tick in rows if tick < 5]
+
+
+def test_a_table_without_openings_says_nothing_of_the_time_before_its_start(tmp_path):
+    archive = WHOLE.write(tmp_path, "day")
+    table = archive.read(start=OPENED["start"])
+    assert ba.diff(archive, table, start=OPENED["start"]).is_same
+    assert [states for _, *states in ba.diff(archive, table).not_shared] == [
+        ["complete", "missing"]
+    ]
 
 
 def test_openings_that_only_one_side_has_are_not_the_same():
@@ -372,7 +439,8 @@ def test_openings_that_only_one_side_has_are_not_the_same():
     assert ba.diff(opened, opened).is_same
     assert ba.diff(bare, bare).is_same
     earlier = ba.diff(opened, bare, end=from_microseconds(at(4)))
-    assert [states for _, *states in earlier.not_shared] == [["missing", "missing"]]
+    states = [states for _, *states in earlier.not_shared]
+    assert states == [["missing", "missing"], ["openings", "missing"]]
 
 
 def test_openings_of_other_accounts_or_of_a_table_that_lost_rows_prove_nothing():

@@ -125,6 +125,68 @@ def test_what_a_node_may_lack_is_not_shared(*, whole, node, since, until, bad, s
         assert not ba.diff(lacking.url, node.url).is_same
 
 
+def test_of_unproven_rows_only_those_that_cannot_merely_be_missing_differ(node, tmp_path):
+    extra = replace(GONE, timestamp_ns=GONE.timestamp_ns + 1000)
+    rows = [*(row for row in CHANGED if row is not MORE), extra]
+    may_lack = {"X-Incomplete": f"{START * 1000}-{MIDDLE * 1000 + 1000}"}
+    with node_of(rows, extra_headers=may_lack) as second:
+        run_export(second, tmp_path / "a", start=START, end=END)
+        run_export(node, tmp_path / "b", start=START, end=END)
+        for ours, theirs in (
+            (tmp_path / "a", node.url),
+            (second.url, tmp_path / "b"),
+            (second.url, node.url),
+            (ba.Archive(tmp_path / "a").read(partial=True), tmp_path / "b"),
+        ):
+            for is_turned in (False, True):
+                difference = ba.diff(*((theirs, ours) if is_turned else (ours, theirs)))
+                (states,) = ([*states] for _, *states in difference.not_shared)
+                assert states == ["unproven", "complete"][:: -1 if is_turned else 1]
+                found = {(x.timestamp.value, x.change) for x in difference.rows.itertuples()}
+                kind = "added" if is_turned else "removed"
+                assert found == {(OTHER.timestamp_ns, "changed"), (extra.timestamp_ns, kind)}
+                assert difference.common == len(ROWS) - 2
+
+
+def test_a_disputed_row_is_compared_with_another_node_and_confirmed_by_none(node, second, tmp_path):
+    folder = tmp_path / "a"
+    run_export(second, folder, start=START, end=END)
+    second.replace([ANOTHER if row is OTHER else row for row in ROWS])
+    second.block_timestamp = (END + 1) * 1000
+    run_export(second, folder, end=END + 1, overlap="9d")
+    disputed = (MIDDLE, MIDDLE + 1)
+    assert state_of(folder).evidence.unproven == [disputed]
+    for sides in ((folder, node.url), (node.url, folder)):
+        difference = ba.diff(*sides, **INTERVAL)
+        (states,) = ([*states] for _, *states in difference.not_shared)
+        assert sorted(states) == ["complete", "unproven"]
+        assert difference.rows["change"].tolist() == ["changed"]
+        assert difference.compared == (len(ROWS), len(ROWS))
+    said = run("verify", folder, "--against", node.url, code=5).stdout
+    assert f"the archive has {ANOTHER.balance}, {node.url} {OTHER.balance}" in said
+    assert "compared in part: " in said
+    run("diff", folder, node.url, code=1)
+    ba.confirm(folder, node.url)
+    assert confirmed(folder) == [(START, MIDDLE), (MIDDLE + 1, END + 1)]
+    assert state_of(folder).evidence.unproven == [disputed]
+    with node_of([ANOTHER if row is OTHER else row for row in ROWS]) as third:
+        assert ba.confirm(folder, third.url).rows.empty
+        run("verify", folder, "--against", third.url)
+        assert confirmed(folder) == [(START, MIDDLE), (MIDDLE + 1, END + 1)]
+
+
+def test_what_a_node_was_not_asked_for_is_not_missing_in_it(second, tmp_path):
+    run_export(second, tmp_path / "a", start=MIDDLE, end=END)
+    before = len(second.requests)
+    for sides in ((tmp_path / "a", second.url), (second.url, tmp_path / "a")):
+        difference = ba.diff(*sides, start=from_microseconds(START))
+        ((moments, *states),) = difference.not_shared
+        assert moments == (from_microseconds(START), from_microseconds(MIDDLE))
+        assert sorted(states) == ["missing", "not asked"]
+    asked = [request.params["dateRange.startTimestamp"] for request in second.requests[before:]]
+    assert min(int(moment) for (moment,) in asked) // 1000 == MIDDLE - 1
+
+
 def test_a_node_is_asked_for_the_accounts_of_the_other_side(second, tmp_path):
     asset = ROWS[0].asset_id
     run_export(second, tmp_path / "a", start=START, end=END, asset_id=asset)
@@ -143,6 +205,25 @@ def test_a_node_is_asked_for_the_openings_of_a_table_too(node, held):
         difference = ba.diff(*sides)
         assert (difference.is_same, difference.compared) == (True, (len(table), len(table)))
     assert "changed" in set(ba.diff(table, held("node", is_changed=True)).rows["change"])
+
+
+def test_an_opening_that_a_table_lacks_is_found_whatever_the_other_side_is(
+    whole, node, second, held
+):
+    start = from_microseconds(MIDDLE + 1)
+    last = {row.account: row for row in ROWS if row.timestamp_ns // 1000 <= MIDDLE}
+    lost = min(last.values(), key=lambda row: row.timestamp_ns)
+    second.replace([row for row in ROWS if row.account != lost.account])
+    with ba.Client(second.url) as client:
+        table = ba.load_balance_changes(client, **{**INTERVAL, "start": start}, opening=True)
+    with ba.Client(node.url) as client:
+        known = ba.load_balance_changes(client, **INTERVAL).balances.between(start)
+    for other in (whole, node.url, held("segments"), held("file"), known):
+        for bounds in ({}, {"start": start}):
+            rows = ba.diff(other, table, **bounds).rows
+            times = rows.loc[rows["timestamp"] < start, "timestamp"].astype("int64").tolist()
+            assert times == [lost.timestamp_ns // 1000], other
+            assert {*rows["change"]} == {"removed"}
 
 
 def test_segments_with_a_bad_row_are_not_compared(whole, tmp_path):
@@ -166,7 +247,7 @@ def test_a_command_ends_as_diff_does_and_writes_each_row(whole, node, held, tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("{folder}/none", "none"),
+        ("{folder}/none", "name an archive, a file that `fetch` wrote, a node's address"),
         ("{folder}/text", "is not a Parquet file of balance changes"),
         ("{one} --since 2023-05-02 --until 2023-05-01", "before"),
         ("{one} -o {one}/x.csv", "archive"),
