@@ -170,6 +170,10 @@ def held(draw, origins=(1, 2)):
 FIRST, LAST = from_microseconds(START), from_microseconds(at(TICKS))
 WHOLE = Held(TRUTH, ((0, TICKS, 1, True),))
 GAPPED = replace(WHOLE, answers=((0, 4, 1, True), (8, TICKS, 1, True)))
+LOSSY = Held(
+    {place: balance for place, balance in TRUTH.items() if place[1] not in {2, 3}},
+    ((0, 3, 1, False), (3, TICKS, 1, True)),
+)
 OF_PARTY = {place: balance for place, balance in TRUTH.items() if place[0][2] == PARTIES[0]}
 PARTY = replace(WHOLE, filters=FILTERS[1], balances=OF_PARTY)
 
@@ -224,6 +228,8 @@ def places_of(rows):
 @example(WHOLE, None, ("day", "table"), (0, TICKS))
 @example(GAPPED, None, ("day", "file"), (None, None))
 @example(GAPPED, None, ("month", "hour"), (0, None))
+@example(LOSSY, WHOLE, ("day", "table"), (None, None))
+@example(PARTY, replace(LOSSY, set_aside=((3, ACCOUNTS[1]),)), ("day", "hour"), (None, None))
 def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
     tmp_path_factory, ours, theirs, forms, interval
 ):
@@ -335,6 +341,18 @@ def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
     assert content["filters"] == {**content["accounts"][0], "party_ids": [PARTIES[0]]}
 
 
+def test_a_report_says_what_was_compared_in_part_and_what_not_at_all(tmp_path):
+    unproven = replace(WHOLE, answers=((0, TICKS, 1, False),)).write(tmp_path / "a", "day")
+    said = str(ba.diff(unproven, WHOLE.write(tmp_path / "b", "day")))
+    assert f"no difference in what both have ({len(TRUTH)} and {len(TRUTH)} rows" in said
+    assert "compared in part: " in said
+    assert ": unproven in the first, complete in the other" in said
+    nobody = replace(WHOLE, filters=FILTERS[4], balances={}).write(tmp_path / "c", "table")
+    said = str(ba.diff(PARTY.write(tmp_path / "d", "day"), nobody))
+    assert "nothing was compared" in said
+    assert "in part" not in said
+
+
 def test_a_side_with_two_rows_of_one_account_and_time_is_refused(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     table = archive.read()
@@ -375,8 +393,11 @@ def file_of(rows, known, folder):
 
 def archive_of(rows, known, folder):
     ticks = sorted(tuple(ticks_of([each])) for each in known)
-    answers = tuple((min(each), max(each) + 1, 1, True) for each in ticks)
-    return Held(rows, answers).write(folder, "day")
+    answers = [(min(each), max(each) + 1, 1, True) for each in ticks]
+    since = answers[-1][0]
+    # What is unproven says nothing of who held what.
+    answers += [(since - 1, since, 1, False)] if since else []
+    return Held(rows, tuple(sorted(answers))).write(folder, "day")
 
 
 @given(
@@ -386,6 +407,12 @@ def archive_of(rows, known, folder):
         st.sampled_from([opened, file_of]), st.sampled_from([opened, whole_table, archive_of])
     ),
     st.sampled_from([None, 3, 5]),
+)
+@example(
+    ({(ACCOUNTS[0], 2): 1}, 0, [span(0, 8)]),
+    ({(ACCOUNTS[0], 2): 2}, 3, [span(3, 8)]),
+    (opened, archive_of),
+    None,
 )
 @settings(max_examples=40, deadline=None)
 def test_what_was_held_at_a_tables_start_is_compared_as_far_back_as_both_know_it(
@@ -420,6 +447,17 @@ def test_what_was_held_at_a_tables_start_is_compared_as_far_back_as_both_know_it
 
 def openings_of(rows):
     return [max(t for x, t in rows if x == account and t < 5) for account, tick in rows if tick < 5]
+
+
+def test_tables_of_one_history_with_other_starts_do_not_differ():
+    rows = {(ACCOUNTS[0], tick): tick for tick in (2, 4, 6)}
+    early = table_of(rows, known=[span(0, 8)], start=from_microseconds(at(3)))
+    late = opened(rows, [span(0, 8)], None)
+    for pair in ((early, late), (late, early)):
+        difference = ba.diff(*pair)
+        assert difference.rows.empty
+        assert difference.compared == (2, 2)
+        assert (span(2, 3), "openings", "openings") in difference.not_shared
 
 
 def test_a_table_without_openings_says_nothing_of_the_time_before_its_start(tmp_path):

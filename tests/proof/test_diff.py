@@ -169,6 +169,9 @@ def test_a_disputed_row_is_compared_with_another_node_and_confirmed_by_none(node
     ba.confirm(folder, node.url)
     assert confirmed(folder) == [(START, MIDDLE), (MIDDLE + 1, END + 1)]
     assert state_of(folder).evidence.unproven == [disputed]
+    # The archive's node repeats its row, so the moment is complete, and is disputed still.
+    run_export(second, folder, fill_gaps=True)
+    assert not state_of(folder).evidence.unproven
     with node_of([ANOTHER if row is OTHER else row for row in ROWS]) as third:
         assert ba.confirm(folder, third.url).rows.empty
         run("verify", folder, "--against", third.url)
