@@ -9,22 +9,17 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from balance_analysis.service.app import create_app
+from balance_analysis.service.app import create_app as application
 from balance_analysis.service.server import serve
 from tests.loopback import CHANGES, LIMITS
 
 __all__ = ["CHANGES", "LIMITS", "Answer", "Service", "answering", "application", "serving"]
 
 
-def application(archive, **options):
-    """Return the service over an archive, as any server of ASGI runs it."""
-    return create_app(archive, **options)
-
-
 @contextmanager
 def serving(archive, **options):
     """Serve an archive from this process, whose address the `with` block gets."""
-    with serve(create_app(archive, **options)) as url:
+    with serve(application(archive, **options)) as url:
         yield url
 
 

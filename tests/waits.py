@@ -1,8 +1,9 @@
-"""Clients that don't wait, for tests of what is asked again."""
+"""Clients that don't wait, for tests of what is asked again, and tests that wait for others."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from unittest import mock
 
@@ -24,3 +25,11 @@ def without_waits() -> contextlib.AbstractContextManager[None]:
 
 def dont_wait(_: float) -> None:
     """Sleep in no time."""
+
+
+def eventually(is_so: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)

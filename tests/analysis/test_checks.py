@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis import ACCOUNT_KEY, CheckError, check_table, to_table
-from tests.analysis.tables import LARGEST, START, rows, rows_of, table_of
+from tests.analysis.tables import GENERAL, LARGEST, START, rows, rows_of, table_of
 from tests.columns import BALANCE_DTYPE, COLUMNS, empty_table
 
-GENERAL = ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", "")
 OTHER = ("VOTE", "ACCOUNT_TYPE_GENERAL", "b2", "m1")
 
 

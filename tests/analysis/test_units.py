@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.analysis.tables import LARGEST, START, rows, table_of
+from tests.analysis.tables import HOUR, LARGEST, START, rows, table_of
 from tests.columns import ATTRS_KEY, BALANCE_DTYPE
 
-HOUR = 3_600_000_000
 DECIMALS = {"VOTE": 0, "ea43": 18}
 
 

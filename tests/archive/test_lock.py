@@ -6,25 +6,20 @@ import contextlib
 import fcntl
 import os
 import pickle
-import time
 
 import pytest
 
 from balance_analysis import ArchiveError, ArchiveLockedError
 from tests.archive.exporting import content_of, node_of, run_export, spread_history
 from tests.archive.writing import holder_of, locked
-from tests.cli.running import child
-from tests.loopback import Fault, Kind
+from tests.cli.running import waiting
 
 ROWS = spread_history(1, rows=40, accounts=9)
 
 
 def test_while_a_process_writes_others_are_refused_and_once_it_is_killed_they_are_not(tmp_path):
-    stall = lambda *_: Fault(Kind.STALLED, 60)  # noqa: E731
-    with node_of(ROWS, faults=stall) as stalled, node_of(ROWS) as node:
-        process = child("export", tmp_path / "a", stalled.url)
-        while not stalled.requests:
-            time.sleep(0.02)
+    with node_of(ROWS) as stalled, node_of(ROWS) as node:
+        process = waiting(stalled, 0, "export", tmp_path / "a", stalled.url)
         before, note = content_of(tmp_path / "a"), holder_of(tmp_path / "a")
         with pytest.raises(ArchiveLockedError) as caught:
             run_export(node, tmp_path / "a")

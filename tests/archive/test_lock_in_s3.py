@@ -16,6 +16,7 @@ import pytest
 from balance_analysis import Archive, ArchiveLockedError
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
 from tests.archive.writing import begin, holder_of, locked
+from tests.waits import eventually
 
 DEAD = {"pid": 7, "host": "gone", "since": "2023-04-01T00:00:00+00:00", "seconds": 60, "token": "x"}
 ROWS = spread_history(1, rows=40, accounts=9)
@@ -41,15 +42,6 @@ def leased(archive, seconds=60.0):
         patch.setattr(SECONDS, seconds)
         with locked(archive):
             yield archive.store.guard
-
-
-def eventually(ask, seconds=60):
-    """Return the first answer that is true."""
-    until = time.monotonic() + seconds
-    while not (answer := ask()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    return answer
 
 
 def refusing(status, name):

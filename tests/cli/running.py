@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 from balance_analysis.cli import app
 from tests.loopback import Fault, Kind
+from tests.waits import eventually
 
 # The group is built once, as in a process: typer's runner would build it for each run.
 typer.testing._get_command = cache(typer.testing._get_command)
@@ -148,10 +149,8 @@ def child(*arguments, **options):
 def waiting(node, count, *arguments):
     """Return a child that runs a command, once the node lets it wait after so many answers."""
     node.faults = lambda index, _: Fault(Kind.STALLED, 60) if index >= count else None
-    process, until = child(*arguments), time.monotonic() + 60
-    while len(node.requests) <= count:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    process = child(*arguments)
+    eventually(lambda: len(node.requests) > count)
     return process
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -71,7 +70,9 @@ def random_archive(folder, seed):
         writer.checkpoint()
     if is_first:
         writer.set_evidence(replace(writer.manifest.evidence, from_first_block=True))
-    known = joined((one.start, one.end) for one in stretches if one.proven)
+    ends = begin, begin + length
+    gaps = uncovered([one[:2] for one in stretches if one.proven], *ends)
+    known = tuple(uncovered(gaps, *ends))
     rows = [(*account, time, balance) for account, time, balance in rows]
     return archive, World(rows, known=known, nothing_before=is_first), rng
 
@@ -82,13 +83,6 @@ def moment(rng, stretches):
     time = rng.choice((start, end - 1, rng.randrange(start, end)))
     midnight = time // DAY * DAY
     return midnight if rng.random() < 0.2 and start <= midnight else time
-
-
-def joined(spans):
-    """Spans that touch as one, in order."""
-    edges = Counter(edge for span in spans for edge in span)
-    once = sorted(edge for edge, number in edges.items() if number == 1)
-    return (*zip(once[::2], once[1::2], strict=True),)
 
 
 class Periods(NamedTuple):

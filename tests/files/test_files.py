@@ -20,6 +20,7 @@ import balance_analysis as ba
 from tests.analysis.tables import LARGEST, START, arrow_from, rows, table_of
 from tests.columns import known_of, note_known
 from tests.damage import damaged
+from tests.service.test_limits import SNAPSHOT
 
 TABLE = table_of(
     [
@@ -29,20 +30,7 @@ TABLE = table_of(
     ]
 )
 note_known(TABLE, [(START, START + 9)])
-LIMITS = ba.NetworkLimits(
-    can_propose_market=True,
-    can_propose_asset=False,
-    propose_market_enabled=True,
-    propose_asset_enabled=True,
-    genesis_loaded=True,
-    propose_market_enabled_from=pd.Timestamp(1_678_443_597_542_692_001, tz="UTC"),
-    propose_asset_enabled_from=None,
-    fetched_at=pd.Timestamp("2023-05-01T12:00:00.5Z"),
-    source="http://127.0.0.1:3008",
-    block_height=7,
-    extra={"canUseAmm": True},
-)
-DATE = b'"2023-03-10T10:19:57.542692001Z"'
+DATE = b'"2023-04-01T00:00:00.123456789Z"'
 
 
 @pytest.fixture
@@ -149,10 +137,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(path, monkeypatch):
 
 
 def test_limits_come_back_as_they_were_written_with_nanoseconds_and_null(path):
-    ba.write_network_limits(LIMITS, path)
-    assert ba.read_network_limits(path) == LIMITS
+    ba.write_network_limits(SNAPSHOT, path)
+    assert ba.read_network_limits(path) == SNAPSHOT
     content = json.loads(path.read_text())
-    assert content["propose_market_enabled_from"] == "2023-03-10T10:19:57.542692001Z"
+    assert content["propose_market_enabled_from"] == "2023-04-01T00:00:00.123456789Z"
     assert content["propose_asset_enabled_from"] is None
 
 
@@ -165,7 +153,7 @@ def written(write, value):
 
 
 PARQUET = written(ba.write_parquet, TABLE)
-JSON = written(ba.write_network_limits, LIMITS)
+JSON = written(ba.write_network_limits, SNAPSHOT)
 
 
 def read_table(path):

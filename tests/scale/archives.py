@@ -10,24 +10,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from balance_analysis import Archive
-from balance_analysis.archive import layout
-from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.table.evidence import SetAside
-from tests.analysis.tables import DAY, START, arrow_from, records
-from tests.archive.writing import answered, begin
+from tests.analysis.tables import DAY, START, records, rows_of
+from tests.archive.writing import writer_of
+from tests.service.archives import Stretch
+from tests.service.archives import write_archive as write_rows
+from tests.service.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
-    Account = tuple[str, str, str, str]
+    from balance_analysis import Archive
 
-ASKED_AT = "2023-07-01T00:00:00+00:00"
+    Account = tuple[str, str, str, str]
 
 SIZE = 90
 """Rows per slice: some seven slices of the archive that these tests share."""
@@ -47,32 +44,21 @@ def write_archive(
     `unproven` is a stretch of it, as parts of the whole, that is not proven to be complete; `bad`
     are the intervals and the accounts of rows that were set aside.
     """
-    writer = begin(folder, partition)
-    rows = arrow_from(table)
-    times = rows["timestamp"].cast(pa.int64())
-    first, last = (pc.min(times).as_py(), pc.max(times).as_py()) if len(table) else (START, START)
-    files = {}
-    for period in sorted({layout.period_of(time, partition) for time in times.to_pylist()}):
-        start, end = layout.period_bounds(period, partition)
-        own = rows.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
-        content, files[period] = encode_rows(own)
-        path = folder / layout.changes_file(period, partition)
-        path.parent.mkdir(parents=True)
-        path.write_bytes(content)
-    end = last + DAY // 7
+    rows = [Row(*row) for row in rows_of(table)]
+    times = [row.time for row in rows] or [START]
+    first, end = min(times), max(times) + DAY // 7
     edges = [first, *(first + round(part * (end - first)) for part in unproven), end]
-    evidence = writer.manifest.evidence
-    for span, is_proven in zip(pairwise(edges), (True, False, True), strict=True):
-        if span[0] < span[1]:
-            answer = answered(span, "made", ASKED_AT, reached=is_proven)
-            evidence = evidence.updated(answer)
+    spans = zip(pairwise(edges), (True, False, True), strict=True)
+    stretches = [Stretch(*span, is_proven) for span, is_proven in spans if span[0] < span[1]]
+    archive = write_rows(folder, rows, partition=partition, stretches=stretches)
+    writer = writer_of(archive)
     evidence = replace(
-        evidence,
+        writer.manifest.evidence,
         set_aside=tuple(SetAside(*each) for each in bad),
         from_first_block=from_first_block,
     )
-    writer.write_manifest(replace(writer.manifest, evidence=evidence, files=files))
-    return Archive(folder)
+    writer.set_evidence(evidence)
+    return archive
 
 
 @contextmanager

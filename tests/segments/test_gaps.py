@@ -11,11 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import START
+from tests.archive.exporting import HOUR, START
 from tests.loopback import Row
 from tests.segments.writer import make_segments
 
-HOUR = 3_600_000_000
 NAMES = ["aa", "bb", "cc", "dd"]
 BLOCKS = 4
 WIDE = {"end": "2100-01-01", "opening": True, "partial": True}

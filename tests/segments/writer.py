@@ -7,7 +7,6 @@ folder, in the form of PostgreSQL's `COPY ... (FORMAT csv, HEADER)`.
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import functools
 import hashlib
 import io
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tests.archive.exporting import HOUR, MONTH, spread_history
 from tests.loopback import account_id
 from tests.loopback.query import ACCOUNT_TYPES
+from tests.moments import from_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,6 @@ COLUMNS = {
     "history/ledger": "ledger_entry_time account_from_id account_to_id quantity tx_hash vega_time "
     "transfer_time type account_from_balance account_to_balance",
 }
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass
@@ -208,10 +207,8 @@ def flip(path: Path) -> None:
 @functools.cache
 def pg_time(nanoseconds: int) -> str:
     """Return a moment as PostgreSQL prints it: without zeros at the end of its fraction."""
-    moment = EPOCH + dt.timedelta(microseconds=nanoseconds // 1000)
-    text = moment.strftime("%Y-%m-%d %H:%M:%S")
-    fraction = f"{moment.microsecond:06}".rstrip("0")
-    return f"{text}{'.' if fraction else ''}{fraction}+00"
+    text = f"{from_microseconds(nanoseconds // 1000):%Y-%m-%d %H:%M:%S.%f}"
+    return f"{text.rstrip('0').rstrip('.')}+00"
 
 
 def pg_bytes(text: str) -> str:
