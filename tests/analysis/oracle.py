@@ -15,8 +15,8 @@ from functools import cache
 from itertools import accumulate, count, pairwise
 from zoneinfo import ZoneInfo
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-MICROSECOND = dt.timedelta(microseconds=1)
+from tests.moments import from_microseconds, to_microseconds
+
 KEY = ("asset_id", "account_type", "party_id", "market_id")
 EXTERNAL = "ACCOUNT_TYPE_EXTERNAL"
 TOO_LARGE = 10**38
@@ -116,10 +116,6 @@ class Holder:
     """Accounts that count as one: what they hold is known only where all of them are."""
 
     members: tuple[Account, ...]
-
-    def level(self, when):
-        levels = [member.level(when) for member in self.members]
-        return None if None in levels else sum(levels)
 
     def shown(self, when):
         levels = [member.shown(when) for member in self.members]
@@ -289,7 +285,7 @@ class Fixed:
         return (start + step * self.length for step in count(1))
 
     def floor(self, time, zone):
-        shift = local(time, zone).utcoffset() // MICROSECOND
+        shift = local(time, zone).utcoffset() // dt.timedelta(microseconds=1)
         return time - (time + shift) % self.length
 
 
@@ -309,7 +305,7 @@ class Days:
             wall = dt.datetime.combine(wall.date(), dt.time())  # which the clocks may have skipped
         for step in count(1):
             day = wall + dt.timedelta(days=step * self.number)
-            moment = microseconds(day.replace(tzinfo=zone))
+            moment = to_microseconds(day.replace(tzinfo=zone))
             if local(moment, zone).date() == day.date():  # the calendar may skip a day
                 yield moment
 
@@ -350,16 +346,12 @@ def is_date_of(frequency, day):
 
 
 def local(time, zone):
-    return (EPOCH + time * MICROSECOND).astimezone(zone)
+    return from_microseconds(time).astimezone(zone)
 
 
 def midnight(day, zone):
     """Return a day's first moment; where the clock skips midnight, that to which it is put on."""
-    return microseconds(dt.datetime.combine(day, dt.time(), tzinfo=zone))
-
-
-def microseconds(aware):
-    return (aware.astimezone(dt.UTC) - EPOCH) // MICROSECOND
+    return to_microseconds(dt.datetime.combine(day, dt.time(), tzinfo=zone))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ OTHER = ("ea43", "ACCOUNT_TYPE_GENERAL", "b2", "")
 
 def table_of(rows):
     """Return a table of (asset, type, party, market, microseconds, balance) tuples."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
+    columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
     return table_from(arrow_of(columns))
 
 
@@ -55,12 +55,6 @@ def arrow_from(table):
     columns = {name: pa.array(plain[name]) for name in COLUMNS}
     ids = {name: columns[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY}
     return pa.table(columns | ids, ARROW_SCHEMA)
-
-
-def recorded_table(recorded_rows):
-    return table_of(
-        [(*row.account, row.timestamp_ns // 1000, row.balance) for row in recorded_rows]
-    )
 
 
 def rows_of(table):

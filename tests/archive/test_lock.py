@@ -57,10 +57,3 @@ def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path, name):
     with pytest.raises(ArchiveError, match="symbolic link"), locked(tmp_path / "a"):
         pass
     assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
-def test_an_export_beside_other_files_leaves_no_lock_there(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with node_of(ROWS) as node, pytest.raises(ArchiveError, match=r"notes\.txt"):
-        run_export(node, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -15,15 +15,10 @@ from tests.waits import sleeping
 pytestmark = pytest.mark.usefixtures("without_waits")
 
 
-@pytest.fixture
-def node():
-    with node_of(ROWS) as node:
-        yield node
-
-
 @pytest.mark.parametrize("command", ["export", "fetch"])
 def test_every_option_reaches_the_node(command, node, tmp_path):
     row = next(row for row in ROWS if row.market_id and row.party_id != "network")
+    before = len(node.requests)
     run(
         command,
         *([tmp_path / "a", node.url] if command == "export" else [node.url, "-o", tmp_path / "x"]),
@@ -32,7 +27,7 @@ def test_every_option_reaches_the_node(command, node, tmp_path):
         *("--since", "2023-04-28", "--until", "2023-05-01"),
         code=3,  # the node begins later
     )
-    asked = next(x.params for x in node.requests if x.params.get("filter.assetId"))
+    asked = next(x.params for x in node.requests[before:] if x.params.get("filter.assetId"))
     assert asked["filter.partyIds"] == [row.party_id]
     assert asked["filter.marketIds"] == [row.market_id]
     assert sorted(asked["filter.accountTypes"]) == ["ACCOUNT_TYPE_BOND", "ACCOUNT_TYPE_GENERAL"]

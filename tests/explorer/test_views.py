@@ -211,20 +211,6 @@ def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
         assert page("rows", accounts=[NOTED])["count"] > 0
 
 
-def test_of_a_range_beyond_the_archive_nothing_is_known(tmp_path):
-    with asking(archive_of(tmp_path / "archive", GROWING)) as page:
-        for start, end in ((LAST + 1, LAST + DAY), (BEGIN - 9, BEGIN)):
-            query = {"asset": ASSETS[0], "start": start, "end": end}
-            flows = page("flows", **query)
-            unknown = {
-                (one["inflow"], one["net"], one["changes"]) for one in as_dicts(flows["flows"])
-            }
-            assert unknown <= {(None, None, None)}
-            assert flows["sum"]["net"] is None
-            assert {one["total"] for one in as_dicts(page("totals", **query)["totals"])} <= {None}
-            assert page("movers", **query)["movers"]["rows"] == []
-
-
 def test_a_view_of_too_many_rows_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("balance_analysis.explorer.source.MOST_ROWS", 10)
     with asking(archive_of(tmp_path / "archive", GROWING)) as page:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,11 +63,8 @@ def write_archive(
 @contextmanager
 def archive_of(table: pd.DataFrame, *how: object, **also: bool) -> Iterator[Archive]:
     """Give an archive of a table, which ends with the context."""
-    folder = Path(tempfile.mkdtemp())
-    try:
-        yield write_archive(folder, table, *how, **also)
-    finally:
-        shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        yield write_archive(Path(folder), table, *how, **also)
 
 
 def assert_same(actual: pd.DataFrame, expected: pd.DataFrame) -> None:

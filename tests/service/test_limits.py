@@ -9,6 +9,7 @@ import pytest
 
 from balance_analysis import NetworkLimits
 from tests.archive.writing import writer_of
+from tests.loopback import V71_LIMITS
 from tests.serving import LIMITS as PATH
 
 SNAPSHOT = NetworkLimits(
@@ -25,11 +26,9 @@ SNAPSHOT = NetworkLimits(
     extra={"canUseAmm": True, "later": ["ä", 1]},
 )
 LIMITS = {
-    "canProposeMarket": True,
+    **V71_LIMITS,
     "canProposeAsset": False,
-    "proposeMarketEnabled": True,
     "proposeAssetEnabled": False,
-    "genesisLoaded": True,
     "proposeMarketEnabledFrom": "1680307200123456789",
     "proposeAssetEnabledFrom": "0",
     "canUseAmm": True,

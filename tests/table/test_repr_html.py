@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.load import arguments
 from balance_analysis.proof.verify import Problem
-from tests.archive.exporting import END, START, node_of, run_export, spread_history
+from tests.archive.exporting import END, ROWS, START, run_export
 from tests.loopback import LoopbackNode, random_history
 
 EVIL = "<script>alert('1')</script>\"&amp;"
-ROWS = spread_history(7, rows=200, accounts=15)
 
 
 class Reading:
@@ -118,16 +117,8 @@ def test_a_page_shows_its_first_rows_and_whether_there_are_more(sent, title):
     assert read.titles[-1] == title
 
 
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("html") / "archive"
-    with node_of(ROWS) as node:
-        run = run_export(node, folder, start=START, end=END)
-    return run, ba.Archive(folder)
-
-
-def test_a_run_shows_what_it_did(exported):
-    run, _ = exported
+def test_a_run_shows_what_it_did(node, tmp_path):
+    run = run_export(node, tmp_path / "a", start=START, end=END)
     facts = facts_of(run)
     assert facts["new rows"] == str(len(ROWS))
     assert facts["asked for"] == "2023-04-28T20:00Z to 2023-05-03T08:00Z"
@@ -137,18 +128,16 @@ def test_a_run_shows_what_it_did(exported):
     assert facts_of(ba.Run())["asked for"] == "nothing"
 
 
-def test_a_status_shows_the_same_in_html_as_in_text_and_so_does_its_archive(exported, tmp_path):
-    _, archive = exported
-    status = archive.status()
+def test_a_status_shows_the_same_in_html_as_in_text_and_so_does_its_archive(whole, tmp_path):
+    status = ba.Archive(whole).status()
     lines = dict(re.split(r"  +", line, maxsplit=1) for line in str(status).splitlines())
     assert facts_of(status) == lines
-    assert facts_of(archive)["complete"] == lines["complete"]
+    assert facts_of(ba.Archive(whole))["complete"] == lines["complete"]
     assert "is not an archive" in facts_of(ba.Archive(tmp_path / "none"))["state"]
 
 
-def test_a_report_is_one_line_or_shows_each_problem_and_what_to_do(exported):
-    _, archive = exported
-    report = archive.verify()
+def test_a_report_is_one_line_or_shows_each_problem_and_what_to_do(whole):
+    report = ba.Archive(whole).verify()
     read = Reading(report._repr_html_())
     assert (read.titles, read.rows) == ([str(report)], [])
     problem = Problem("stranger", EVIL, "a/b", "move it")

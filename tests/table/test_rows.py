@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.table.schema import has_repeats, within
-from tests.analysis.tables import START, arrow_of, rows, rows_of, table_from
-from tests.columns import ARROW_SCHEMA, COLUMNS, TIMESTAMP_DTYPE
-
-
-def arrow(rows):
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
-    return arrow_of(columns).cast(ARROW_SCHEMA)
+from tests.analysis.tables import START, rows, rows_of, table_from
+from tests.columns import ARROW_SCHEMA, TIMESTAMP_DTYPE
+from tests.service.rows import to_table as arrow
 
 
 @given(rows, st.randoms(use_true_random=False), st.integers(0, 40))
