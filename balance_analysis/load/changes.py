@@ -132,7 +132,7 @@ def load_balance_changes(
     DecodeError
         If an answer or a row isn't what the interface describes.
     IncompleteError
-        If the answers don't add up to a complete list, or a node reads one value of a filter's list.
+        If the answers don't add up to a complete list, or a node reads one value of a list.
     NetworkMismatchError
         If several nodes are of different networks.
     CheckError
