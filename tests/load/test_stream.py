@@ -120,7 +120,7 @@ def test_few_steps_are_settled_ahead_of_one_that_is_slow():
             time.sleep(0.3)
 
     node = LoopbackNode(rows, block_timestamp=LATE, faults=wait)
-    batches = stream_of(node, page_size=10, workers=workers)
+    batches = stream_of(node, page_size=12, workers=workers)
     assert 2 * workers < ahead[-1] - HELD <= 6 * workers + 1
     times = [time for batch in batches for time in batch["timestamp"].to_pylist()]
     assert times == [from_microseconds(row.timestamp_ns // 1000) for row in rows]
