@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
-import json
 import os
 import re
 import shlex
@@ -19,7 +16,6 @@ from pathlib import Path
 from unittest import mock
 
 import pandas as pd
-import pyarrow.parquet as pq
 import typer.testing
 from typer.testing import CliRunner
 
@@ -83,18 +79,6 @@ def fails(*arguments, code, folder):
     assert re.fullmatch(ONE_LINE, result.stderr)
     assert content_of(folder) == before
     return result.stderr
-
-
-def written(path):
-    """Return the rows of a file, by its ending; cells of CSV and Excel are text."""
-    match path.suffix:
-        case ".csv":
-            return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-        case ".json":
-            return json.loads(path.read_text(encoding="utf-8"))
-        case ".parquet":
-            return pq.read_table(path).to_pylist()
-    return pd.read_excel(path, dtype=str).to_dict("records")
 
 
 def moment(microseconds):

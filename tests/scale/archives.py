@@ -9,8 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from balance_analysis.table.evidence import SetAside
-from tests.analysis.tables import DAY, START, records, rows_of
+from tests.analysis.tables import DAY, START, rows_of
 from tests.archive.writing import writer_of
 from tests.service.archives import Stretch
 from tests.service.archives import write_archive as write_rows
@@ -18,8 +20,6 @@ from tests.service.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pandas as pd
 
     from balance_analysis import Archive
 
@@ -69,8 +69,4 @@ def archive_of(table: pd.DataFrame, *how: object, **also: bool) -> Iterator[Arch
 
 def assert_same(actual: pd.DataFrame, expected: pd.DataFrame) -> None:
     """Check that two results are equal: columns, dtypes, categories, index and each value."""
-    assert records(actual) == records(expected)
-    assert actual.dtypes.to_dict() == expected.dtypes.to_dict()
-    assert actual.index.equals(expected.index)
-    for name in expected.select_dtypes("category"):
-        assert actual[name].cat.categories.equals(expected[name].cat.categories)
+    pd.testing.assert_frame_equal(actual, expected, check_exact=True)
