@@ -3,7 +3,7 @@
 Following cursors loses rows on real nodes: a cursor carries a block's time but no account, and the
 next page starts after the whole block. So the walk follows no cursor. A step asks for a window
 [start, end), oldest first. If more rows follow, it drops the rows of the page's last block, which
-may be cut, and the next step restarts at that block's time: its answer must begin there. Only a
+may be cut, and the next step restarts at that block's time: its answer must list them again. Only a
 block that fills a whole page stops the walk: `complete_block` completes it or fails.
 
 The start that is sent lies one microsecond before the window, so that a server that treats it as
