@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from balance_analysis.archive.manifest import Manifest
     from tests.loopback import Row
 
+    Source = LoopbackNode | str | list[LoopbackNode | str]
+    Moment = int | str | None
+
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
 
@@ -71,11 +74,20 @@ def node_of(rows: Sequence[Row], *, head: int = END, **options: Any) -> Loopback
     return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})
 
 
-def client_of(node: LoopbackNode | str, **options: Any) -> Client:
-    """Return a client of a node or an address; a node that never ran is asked in process."""
-    if isinstance(node, LoopbackNode) and not node.has_address:
-        return client_to(node, **options)
-    return Client(node if isinstance(node, str) else node.url, timeout=10, **options)
+def knowing(
+    rows: Sequence[Row], since: int = START, head: int = END, **options: Any
+) -> LoopbackNode:
+    """Return a node that forgot what was before `since`, and has no block beyond `head`."""
+    return node_of(matching(rows, start=since, end=head), head=head, **options)
+
+
+def client_of(source: Source, **options: Any) -> Client:
+    """Return a client of nodes or addresses; a node that never ran is asked in process."""
+    if isinstance(source, LoopbackNode) and not source.has_address:
+        return client_to(source, **options)
+    sources = source if isinstance(source, list) else [source]
+    urls = [each.url if isinstance(each, LoopbackNode) else each for each in sources]
+    return Client(urls, timeout=10, **options)
 
 
 def run_export(
@@ -100,11 +112,13 @@ def mend(node: LoopbackNode, folder: Path, **options: Any) -> Repaired:
         return repair(client, folder, **options)
 
 
-def loaded(node: LoopbackNode | str, start: int, end: int, **filters: Any) -> pd.DataFrame:
-    """Return what a load of [start, end) gives."""
-    bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
-    with client_of(node) as client:
-        return load_balance_changes(client, **bounds, **filters)
+def loaded(
+    source: Source, start: Moment = START, end: Moment = END, **options: Any
+) -> pd.DataFrame:
+    """Return what a load gives; bounds are microseconds or as a load takes them."""
+    bounds = [from_microseconds(at) if isinstance(at, int) else at for at in (start, end)]
+    with client_of(source) as client:
+        return load_balance_changes(client, start=bounds[0], end=bounds[1], **options)
 
 
 def state_of(folder: Path) -> Manifest:

@@ -9,18 +9,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import run_export, spans_of
-from tests.loopback import Fault, LoopbackNode, random_history, spoilt
-from tests.moments import from_microseconds
-from tests.node.asking import client_to
+from tests.archive.exporting import (
+    DAY,
+    END,
+    START,
+    knowing,
+    loaded,
+    run_export,
+    spans_of,
+    spread_history,
+)
+from tests.loopback import Fault, LoopbackNode, spoilt
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
 
 pytestmark = pytest.mark.usefixtures("without_waits")
 
-ROWS = random_history(47, rows=400, accounts=30, largest_block=5)
+ROWS = spread_history(47, rows=400, largest_block=5)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
-START, END = TIMES[0], TIMES[-1] + 3_600_000_000
 COLUMNS = {"party_ids": "party_id", "market_ids": "market_id", "account_types": "account_type"}
 VALUES = {
     name: sorted({getattr(row, column) for row in ROWS} - {""}) for name, column in COLUMNS.items()
@@ -30,17 +36,6 @@ ONE, OTHER = [
     party for party, _ in Counter(row.party_id for row in ROWS).most_common() if party != "network"
 ][:2]
 SAID = "seems to read one value of a list"
-
-
-def node_of(since=START, head=END, **options):
-    kept = matching(ROWS, start=since, end=head)
-    return LoopbackNode(kept, block_timestamp=head * 1000, **options)
-
-
-def load(client, *, start=START, **options):
-    bounds = {"start": from_microseconds(start), "end": from_microseconds(END)}
-    with client:
-        return ba.load_balance_changes(client, **bounds, **options)
 
 
 def lists_of(name):
@@ -59,11 +54,11 @@ lists = st.one_of(map(lists_of, VALUES))
 )
 @settings(max_examples=25)
 def test_a_node_that_takes_one_value_of_a_list_is_noticed(asked, place, start, page_size):
-    node = node_of(takes_one=place)
+    node = knowing(ROWS, takes_one=place)
     with pytest.raises(ba.IncompleteError, match=SAID):
-        load(client_to(node), start=start, page_size=page_size, **asked)
+        loaded(node, start=start, page_size=page_size, **asked)
     each = [
-        load(client_to(node), start=start, **{name: value})
+        loaded(node, start=start, **{name: value})
         for name, values in asked.items()
         for value in values
     ]
@@ -97,24 +92,24 @@ def test_nodes_that_read_lists_are_never_refused_for_what_they_lack_or_spoil(
 ):
     """Of two nodes behind one address, one lags, forgot, or sends short pages."""
     spoil = spoilt(lambda row: bad is not None and int(row["timestamp"]) >= bad * 1000)
-    backends = [node_of(), node_of(**lacks, block_headers=headers, edit_row=spoil)]
-    client, said = client_to(LoopbackNode(backends=backends, turns=turns)), ""
+    backends = [knowing(ROWS), knowing(ROWS, **lacks, block_headers=headers, edit_row=spoil)]
+    said = ""
     try:
-        load(client, on_bad_rows="quarantine", **asked)
+        loaded(LoopbackNode(backends=backends, turns=turns), on_bad_rows="quarantine", **asked)
     except (ba.IncompleteError, ba.RequestError) as error:
         said = str(error)
     assert SAID not in said
 
 
 def test_a_node_that_answers_no_more_after_the_rows_is_not_refused():
-    gone = node_of(faults=lambda index, _: Fault.status(503) if index else None)
-    table = load(client_to(gone), party_ids=[ONE, NOBODY])
+    gone = knowing(ROWS, faults=lambda index, _: Fault.status(503) if index else None)
+    table = loaded(gone, party_ids=[ONE, NOBODY])
     assert lines_of_table(table) == lines_of_rows(matching(ROWS, party_ids=[ONE]))
 
 
 def requests_for(**asked):
-    node = node_of()
-    load(client_to(node), workers=1, **asked)
+    node = knowing(ROWS)
+    loaded(node, workers=1, **asked)
     return len(node.requests)
 
 
@@ -124,11 +119,11 @@ def test_a_list_costs_two_requests_if_fewer_than_two_of_its_values_have_rows():
     assert requests_for(party_ids=[ONE, NOBODY]) == alone + 2
 
 
-@pytest.mark.parametrize("start", [START, START - 86_400_000_000])
+@pytest.mark.parametrize("start", [START, START - DAY])
 def test_a_served_archive_reads_lists(tmp_path, start):
-    run_export(node_of(), tmp_path / "a", start=START, end=END, party_ids=[ONE, OTHER])
+    run_export(knowing(ROWS), tmp_path / "a", start=START, end=END, party_ids=[ONE, OTHER])
     with serving(ba.Archive(tmp_path / "a")) as url:
-        table = load(ba.Client(url), start=start, party_ids=[ONE, NOBODY])
+        table = loaded(url, start=start, party_ids=[ONE, NOBODY])
     assert lines_of_table(table) == lines_of_rows(matching(ROWS, party_ids=[ONE]))
 
 
@@ -136,11 +131,11 @@ def test_a_served_archive_reads_lists(tmp_path, start):
 def test_each_address_that_sends_rows_is_looked_at(order):
     middle = TIMES[len(TIMES) // 2]
     with (
-        node_of(head=middle) as behind,
-        node_of(takes_one=0) as node,
+        knowing(ROWS, head=middle) as behind,
+        knowing(ROWS, takes_one=0) as node,
         pytest.raises(ba.IncompleteError, match=f"{node.url} .*{SAID}"),
     ):
-        load(ba.Client([behind.url, node.url][::order]), party_ids=[ONE, OTHER])
+        loaded([behind, node][::order], party_ids=[ONE, OTHER])
 
 
 def test_an_archive_from_a_node_that_takes_one_value_is_unproven_until_another_node_is_asked(
@@ -148,9 +143,9 @@ def test_an_archive_from_a_node_that_takes_one_value_is_unproven_until_another_n
 ):
     asked = {"start": START, "end": END, "party_ids": [ONE, OTHER]}
     with pytest.raises(ba.IncompleteError, match=SAID):
-        run_export(node_of(takes_one=0), tmp_path / "a", **asked)
+        run_export(knowing(ROWS, takes_one=0), tmp_path / "a", **asked)
     assert not any(is_complete for *_, is_complete in spans_of(tmp_path / "a"))
-    run_export(node_of(), tmp_path / "a", **asked)
+    run_export(knowing(ROWS), tmp_path / "a", **asked)
     assert spans_of(tmp_path / "a") == [(START, END, True)]
     due = matching(ROWS, party_ids=[ONE, OTHER])
     assert lines_of_table(ba.Archive(tmp_path / "a").read()) == lines_of_rows(due)

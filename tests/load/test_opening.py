@@ -10,19 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import loaded
+from tests.archive.exporting import END, knowing, loaded, node_of, spread_history
 from tests.cli.running import run
 from tests.columns import known_of
-from tests.loopback import LoopbackNode, histories, random_history, spoilt
+from tests.loopback import LoopbackNode, histories, spoilt
 from tests.moments import from_microseconds, moment_text
-from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 pytestmark = pytest.mark.usefixtures("without_waits")
 
-ROWS = random_history(5, rows=300, accounts=40)
+ROWS = spread_history(5, rows=300, accounts=40)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
-MIDDLE, END = TIMES[len(TIMES) // 2], TIMES[-1] + 1
+MIDDLE = TIMES[len(TIMES) // 2]
 
 
 def load(node, start=MIDDLE, end=END, **options):
@@ -40,7 +39,7 @@ def expected(rows, start=MIDDLE, end=END):
 
 
 def test_what_is_known_reaches_back_to_the_oldest_row_and_the_interval_stays():
-    node = LoopbackNode(ROWS, block_timestamp=END * 1000)
+    node = node_of(ROWS)
     table, plain = load(node), load(node, opening=False)
     notes, others = (each.attrs["balance_analysis"] for each in (table, plain))
     assert (notes["start"], notes["end"]) == (others["start"], others["end"])
@@ -50,7 +49,7 @@ def test_what_is_known_reaches_back_to_the_oldest_row_and_the_interval_stays():
 
 
 def test_an_opening_costs_the_pages_of_the_time_before_and_no_question_more_of_reach():
-    node = LoopbackNode(ROWS, block_timestamp=END * 1000)
+    node = node_of(ROWS)
     plain = load(node, opening=False).attrs["balance_analysis"]["requests"]
     table = load(node)
     # The oldest row is looked for from 2020 on, a year at a time, and then whether there is an
@@ -84,23 +83,21 @@ def test_what_is_called_known_after_an_opening_holds_no_other_row(rows, data, ha
 
 
 def test_from_the_oldest_row_on_there_is_nothing_before():
-    with client_to(LoopbackNode(ROWS)) as client:
-        table = ba.load_balance_changes(client, end=from_microseconds(END), opening=True)
+    table = load(node_of(ROWS), start=None)
     assert lines_of_table(table) == lines_of_rows(ROWS)
 
 
 def test_a_node_that_doesnt_reach_the_start_gives_its_last_rows_and_the_gap_behind_them():
     head = TIMES[len(TIMES) // 4]
-    rows = [row for row in ROWS if row.timestamp_ns < head * 1000]
-    table = load(LoopbackNode(rows, block_timestamp=head * 1000))
-    assert lines_of_table(table) == lines_of_rows(last_rows(rows, MIDDLE))
+    table = load(knowing(ROWS, head=head))
+    assert lines_of_table(table) == lines_of_rows(last_rows(ROWS, head))
     assert known_of(table) == ((TIMES[0], head),)
 
 
 def test_the_moment_of_a_row_set_aside_before_the_start_is_not_known(caplog):
     bad = last_rows(ROWS, MIDDLE)[3].timestamp_ns
     spoil = spoilt(lambda row: row["timestamp"] == str(bad))
-    node = LoopbackNode(ROWS, edit_row=spoil, block_timestamp=END * 1000)
+    node = node_of(ROWS, edit_row=spoil)
     table = load(node, on_bad_rows="quarantine")
     with pytest.raises(ba.DecodeError):
         load(node)
@@ -113,7 +110,7 @@ def test_the_moment_of_a_row_set_aside_before_the_start_is_not_known(caplog):
 
 def test_a_file_has_them_too(tmp_path):
     path = tmp_path / "x.parquet"
-    with LoopbackNode(ROWS, block_timestamp=END * 1000) as node:
+    with node_of(ROWS) as node:
         table = load(node)
         bounds = ("--since", moment_text(MIDDLE), "--until", moment_text(END))
         run("fetch", node.url, "-o", path, *bounds, "--opening")
@@ -127,8 +124,7 @@ def test_a_file_has_them_too(tmp_path):
 
 def test_sums_say_since_when_accounts_have_openings_of_a_node_that_forgets(caplog):
     oldest = TIMES[30]
-    kept = [row for row in ROWS if row.timestamp_ns // 1000 >= oldest]
-    table = load(LoopbackNode(kept, block_timestamp=END * 1000))
+    table = load(knowing(ROWS, since=oldest))
     caplog.clear()
     ba.totals(table)
     (said,) = caplog.messages
