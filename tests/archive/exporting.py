@@ -91,18 +91,18 @@ def client_of(source: Source, **options: Any) -> Client:
 
 
 def run_export(
-    node: LoopbackNode | str,
+    source: Source,
     folder: Archive | Path,
     sleep: Callable[[float], None] = dont_wait,
     **options: Any,
 ) -> Run:
-    """Export from a node; bounds are microseconds or as `export` takes them."""
+    """Export from nodes; bounds are microseconds or as `export` takes them."""
     bounds = {
         name: from_microseconds(options.pop(name))
         for name in ("start", "end")
         if isinstance(options.get(name), int)
     }
-    with client_of(node, sleep=sleep) as client:
+    with client_of(source, sleep=sleep) as client:
         return export(client, folder, **bounds, **options)
 
 

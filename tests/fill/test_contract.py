@@ -309,10 +309,7 @@ def test_a_command_ends_with_the_code_of_what_came_and_says_it(tmp_path):
     others = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in ROWS]
     for source, code, said, *options in (
         (Source(tmp_path, broken=THIRD), 3, "Complete parts are committed"),
-        (Source(tmp_path, ROWS[-3:]), 3, "is not complete for"),
-        (Source(tmp_path, ROWS[-3:]), 3, "is not complete for", "--fill-gaps"),
-        (Source(tmp_path), 0, "new rows", "--fill-gaps"),
-        (Source(tmp_path), 0, "Nothing new", "--fill-gaps"),
+        (Source(tmp_path), 0, "new rows"),
         (Source(tmp_path, changed, head=end), 5, "1 conflict"),
         (Source(tmp_path, others, head=end), 76, "another network"),
         (Source(tmp_path), 2, "bound to another query", "--partition", "hour"),

@@ -28,11 +28,10 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
-from tests.loopback import LIMITS, V71_LIMITS, Fault, LoopbackNode, nobody, spoilt
+from tests.loopback import LIMITS, V71_LIMITS, Fault, Kind, LoopbackNode, nobody, spoilt
 from tests.moments import both, from_microseconds, range_text
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
-from tests.waits import dont_wait
 
 ROWS = spread_history(31, rows=300)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
@@ -50,9 +49,7 @@ def between(start=None, end=None):
 
 
 def export_from(nodes, folder, **options):
-    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
-    with ba.Client([node.url for node in nodes], timeout=10, sleep=dont_wait) as client:
-        return ba.export(client, ba.Archive(folder), **{**bounds, "workers": 1, **options})
+    return run_export(nodes, folder, **{"start": START, "end": END, "workers": 1, **options})
 
 
 def assert_true(folder):
@@ -142,7 +139,7 @@ def test_what_nodes_hold_is_proven_and_nothing_that_they_forget_or_lack_meanwhil
 @pytest.mark.parametrize("slower", [0, 1])
 def test_two_healthy_nodes_of_a_chain_at_rest_prove_its_last_block(tmp_path, slower):
     with node_of(ROWS, head=TIMES[-1]) as one, node_of(ROWS, head=TIMES[-1]) as other:
-        (one, other)[slower].latency = 0.02
+        (one, other)[slower].faults = lambda *_: Fault(Kind.STALLED, 0.02)
         export_from([one, other], tmp_path / "a")
     assert_holds(tmp_path / "a", ROWS, whole=(START, TIMES[-1] + 1))
     for node in (one, other):

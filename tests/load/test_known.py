@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive import exporting
+from tests.archive.exporting import END, START, knowing, loaded, node_of, spread_history
 from tests.cli.running import run
 from tests.columns import ATTRS_KEY, known_of, lacking
 from tests.loopback import LIMITS, Fault, LoopbackNode, histories, random_history, spoilt
@@ -27,35 +27,12 @@ from tests.serving import serving
 pytestmark = pytest.mark.usefixtures("without_waits")
 
 DAY = 86_400_000_000
-ROWS = random_history(21, rows=600, accounts=60, largest_block=12)
+ROWS = spread_history(21, rows=600, accounts=60, largest_block=12)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
-START, END = TIMES[0], TIMES[-1] + 3_600_000_000
 LATER, MIDDLE = TIMES[30], TIMES[len(TIMES) // 2]
 NEWEST = max(time for time in TIMES if time < MIDDLE)
 QUIET = next(time - 2 for before, time in itertools.pairwise(TIMES) if time - before > 9)
 PARTY = next(row.party_id for row in ROWS if row.party_id not in (ROWS[0].party_id, "network"))
-
-
-def node_of(rows=ROWS, *, head=END, **options):
-    return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})
-
-
-def until(moment):
-    return [row for row in ROWS if row.timestamp_ns < moment * 1000]
-
-
-def since(moment):
-    return [row for row in ROWS if row.timestamp_ns >= moment * 1000]
-
-
-def load(client, *, start=START, end=END, **options):
-    bounds = [bound if bound is None else from_microseconds(bound) for bound in (start, end)]
-    with client:
-        return ba.load_balance_changes(client, start=bounds[0], end=bounds[1], **options)
-
-
-def load_from(*nodes, **asked):
-    return load(ba.Client([node.url for node in nodes], timeout=10), **asked)
 
 
 def assert_true(table, truth=ROWS, **asked):
@@ -75,25 +52,25 @@ LAGS = f"knows blocks only up to {moment_text(MIDDLE)}"
 FORGOT = f"may have forgotten rows of {range_text(START, MIDDLE)}"
 SILENT = f"its newest row is of {moment_text(NEWEST)}"
 KNOWN = {
-    "up to the last block": (until(MIDDLE), {"head": MIDDLE}, {}, (START, MIDDLE), LAGS),
-    "no end": (ROWS, {"head": TIMES[-1]}, {"end": None}, (START, TIMES[-1]), ""),
-    "forgotten": (since(MIDDLE), {}, {}, (MIDDLE, END), FORGOT),
-    "no start": (since(MIDDLE), {}, {"start": None}, (MIDDLE, END), ""),
+    "up to the last block": ({"head": MIDDLE}, {}, (START, MIDDLE), LAGS),
+    "no end": ({"head": TIMES[-1]}, {"end": None}, (START, TIMES[-1]), ""),
+    "forgotten": ({"since": MIDDLE}, {}, (MIDDLE, END), FORGOT),
+    "no start": ({"since": MIDDLE}, {"start": None}, (MIDDLE, END), ""),
     "an older row of another account": (
-        ROWS, {}, {"start": START + 1, "party_ids": [PARTY]}, (START + 1, END), ""
+        {}, {"start": START + 1, "party_ids": [PARTY]}, (START + 1, END), ""
     ),
-    "no headers": (until(MIDDLE), {"block_headers": False}, {}, (START, NEWEST), SILENT),
+    "no headers": ({"head": MIDDLE, "block_headers": False}, {}, (START, NEWEST), SILENT),
     "no headers, and a row at the end": (
-        ROWS, {"block_headers": False}, {"end": MIDDLE}, (START, MIDDLE), ""
+        {"block_headers": False}, {"end": MIDDLE}, (START, MIDDLE), ""
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("rows", "options", "asked", "known", "said"), KNOWN.values(), ids=KNOWN)
+@pytest.mark.parametrize(("node", "asked", "known", "said"), KNOWN.values(), ids=KNOWN)
 def test_what_is_known_is_what_the_answers_prove_and_the_rest_is_said_once(
-    *, caplog, rows, options, asked, known, said
+    caplog, node, asked, known, said
 ):
-    table = load(client_to(node_of(rows, **options)), **asked)
+    table = loaded(knowing(ROWS, **node), **asked)
     assert known_of(table) == (known,)
     assert caplog.text.count(said) == 1 if said else not caplog.text
     bounds = (asked.get("start", START) or known[0], asked.get("end", END) or known[1])
@@ -109,22 +86,22 @@ def test_the_rows_of_a_node_that_forgot_are_not_vouched_for_by_one_that_fails():
         is_row = request.path != LIMITS and request.get("pagination.first") != "1"
         return Fault.status(503) if is_row else None
 
-    with node_of(faults=only_the_oldest_row) as deep, node_of(since(MIDDLE)) as shallow:
-        table = load_from(deep, shallow)
+    with node_of(ROWS, faults=only_the_oldest_row) as deep, knowing(ROWS, MIDDLE) as shallow:
+        table = loaded([deep, shallow])
     assert known_of(table) == ((MIDDLE, END),)
     assert_true(table)
 
 
 @pytest.mark.parametrize(("start", "more"), [(START, 0), (QUIET, 1)])
 def test_what_lies_before_the_first_row_costs_one_row_more(start, more):
-    node = node_of()
-    assert known_of(load(client_to(node), start=start, workers=1)) == ((start, END),)
+    node = node_of(ROWS)
+    assert known_of(loaded(node, start, workers=1)) == ((start, END),)
     assert len(node.requests) == 1 + more
 
 
 def test_a_bad_row_of_another_account_does_not_fail_a_load():
     spoil = spoilt(lambda row: row["partyId"] == ROWS[0].party_id)
-    table = load(client_to(node_of(edit_row=spoil)), party_ids=[PARTY])
+    table = loaded(node_of(ROWS, edit_row=spoil), party_ids=[PARTY])
     assert known_of(table) == ((START, END),)
 
 
@@ -136,9 +113,9 @@ def test_without_block_headers_what_came_before_a_node_caught_up_is_not_known():
         if len(pages) > 1:  # the first shows that it names no block
             node.replace(ROWS)
 
-    node = node_of(until(MIDDLE), block_headers=False, faults=catching_up)
-    table = load(client_to(node), page_size=1000, workers=1)
-    assert len(table) == len(until(MIDDLE))
+    node = knowing(ROWS, head=MIDDLE, block_headers=False, faults=catching_up)
+    table = loaded(node, page_size=1000, workers=1)
+    assert len(table) == len(matching(ROWS, end=MIDDLE))
     assert_true(table)
 
 
@@ -147,22 +124,22 @@ def test_a_node_that_does_not_answer_after_the_load_has_proven_its_pages_alone(c
         has_sent = any(x.get("pagination.first") != "1" for x in node.requests[:index])
         return Fault.status(503) if has_sent else None
 
-    node = node_of(faults=gone)
-    table = load(client_to(node), start=START - 1, workers=1)
+    node = node_of(ROWS, faults=gone)
+    table = loaded(node, start=START - 1, workers=1)
     assert len(table) == len(ROWS)
     assert known_of(table) == ((START, END),)
     assert "what the node may have forgotten is unknown" in caplog.text
 
 
 def test_what_came_before_it_was_pruned_stays_proven():
-    due = since(LATER)
+    due = matching(ROWS, start=LATER)
 
     def forget(_share, rows):
         if rows < len(due):
             node.replace(due[rows:])
 
-    node = node_of()
-    table = load(client_to(node), start=LATER, page_size=20, workers=1, progress=forget)
+    node = node_of(ROWS)
+    table = loaded(node, start=LATER, page_size=20, workers=1, progress=forget)
     assert len(node.rows) <= 20
     assert known_of(table) == ((LATER, END),)
     assert lines_of_table(table) == lines_of_rows(due)
@@ -171,15 +148,15 @@ def test_what_came_before_it_was_pruned_stays_proven():
 def test_the_order_of_addresses_does_not_matter(caplog):
     """One remembers less, one lags, one names no block, and one is gone."""
     with (
-        node_of(since(TIMES[60])) as shallow,
-        node_of(until(MIDDLE), head=MIDDLE) as behind,
-        node_of(until(TIMES[40]), block_headers=False) as silent,
+        knowing(ROWS, TIMES[60]) as shallow,
+        knowing(ROWS, head=MIDDLE) as behind,
+        knowing(ROWS, head=TIMES[40], block_headers=False) as silent,
         LoopbackNode() as gone,
     ):
         gone.stop()
         nodes = [shallow, behind, silent, gone]
         for turn in range(len(nodes)):
-            table = load_from(*nodes[turn:], *nodes[:turn], page_size=100)
+            table = loaded([*nodes[turn:], *nodes[:turn]], page_size=100)
             assert known_of(table) == ((START, END),)
             assert lines_of_table(table) == lines_of_rows(ROWS)
             assert gone.url not in noted(table, "steps_by_node")
@@ -196,20 +173,21 @@ def origins(table):
     [("10.0.0.1:3008, segments:test", ("10.0.0.1:3008", "segments:test")), ("", ())],
 )
 def test_a_served_archive_names_the_origins_of_its_answers(header, named):
-    node = node_of(extra_headers={"X-Origins": header})
-    assert origins(load(client_to(node))) == {named}
+    node = node_of(ROWS, extra_headers={"X-Origins": header})
+    assert origins(loaded(node)) == {named}
 
 
 def test_an_address_behind_a_proxy_has_no_origin():
-    with node_of() as node, requests.Session() as session:
+    with node_of(ROWS) as node, requests.Session() as session:
         session.proxies = {"http": node.url}
-        assert origins(load(ba.Client("http://node.test", session=session))) == {()}
+        client = ba.Client("http://node.test", session=session)
+        assert origins(ba.load_balance_changes(client, end=from_microseconds(END))) == {()}
 
 
 def test_a_bad_row_makes_its_moment_unknown_for_its_account_alone(caplog):
     bad = ROWS[300]
     moment, spoil = time_of(bad), spoilt(bad.to_json().__eq__)
-    table = load(client_to(node_of(edit_row=spoil)), on_bad_rows="quarantine")
+    table = loaded(node_of(ROWS, edit_row=spoil), on_bad_rows="quarantine")
     assert known_of(table) == ((START, moment), (moment + 1, END))
     assert caplog.text.count("1 bad row set aside") == 1
     held = ba.balance_at(table, from_microseconds(END - 1))
@@ -221,38 +199,34 @@ def test_a_bad_row_makes_its_moment_unknown_for_its_account_alone(caplog):
 def test_a_bad_row_without_a_time_makes_its_step_unknown():
     spoil = spoilt(lambda row: row["timestamp"] == str(ROWS[300].timestamp_ns), timestamp="x")
     options = {"on_bad_rows": "quarantine", "page_size": 100, "workers": 1}
-    table = load(client_to(node_of(edit_row=spoil)), **options)
+    table = loaded(node_of(ROWS, edit_row=spoil), **options)
     assert_true(table)
     assert 0 < sum(end - start for start, end in known_of(table)) < END - START
 
 
 def test_an_archive_knows_no_more_than_it_vouches_for(caplog, whole):
-    with serving(ba.Archive(whole)) as url, ba.Client(url) as client:
-        table = ba.load_balance_changes(client, start="2023-03-01", end="2023-06-01")
-    assert known_of(table) == ((exporting.START, exporting.END),)
+    with serving(ba.Archive(whole)) as url:
+        table = loaded(url, "2023-03-01", "2023-06-01")
+    assert known_of(table) == ((START, END),)
     assert caplog.text.count("known to be complete") == 1
 
 
 def test_a_stream_says_at_its_end_what_is_not_known(caplog):
     bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
-    with client_to(node_of(until(MIDDLE), head=MIDDLE)) as client:
+    with client_to(knowing(ROWS, head=MIDDLE)) as client:
         batches = list(ba.iter_balance_changes(client, **bounds))
-    assert sum(batch.num_rows for batch in batches) == len(until(MIDDLE))
+    assert sum(batch.num_rows for batch in batches) == len(matching(ROWS, end=MIDDLE))
     assert caplog.text.count("known to be complete") == 1
 
 
-@pytest.mark.parametrize(
-    ("rows", "head", "code"),
-    [(ROWS, END, 0), (until(MIDDLE), MIDDLE, 3), (since(MIDDLE), END, 3)],
-    ids=["whole", "lagging", "forgetful"],
-)
-def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
+@pytest.mark.parametrize(("part", "code"), [({}, 0), ({"head": MIDDLE}, 3), ({"since": MIDDLE}, 3)])
+def test_fetch_ends_with_3_where_not_all_is_known(part, code, tmp_path):
     path = tmp_path / "x.parquet"
-    since, until = (from_microseconds(at).isoformat() for at in (START, END))
-    with node_of(rows, head=head) as node:
-        done = run("fetch", node.url, "-o", path, "--since", since, "--until", until, code=code)
+    bounds = ("--since", moment_text(START), "--until", moment_text(END))
+    with knowing(ROWS, **part) as node:
+        done = run("fetch", node.url, "-o", path, *bounds, code=code)
     assert ("the node doesn't have all of the interval" in done.stderr) == (code == 3)
-    assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)
+    assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(node.rows)
 
 
 def time_of(row):
@@ -284,8 +258,8 @@ def balancers(draw):
         since, until = draw(st.sampled_from(times)), draw(st.sampled_from(times))
         if are_whole or draw(st.booleans()):
             since, until = times[0], times[-1]
-        kept = [row for row in rows if since <= time_of(row) < until]
-        nodes.append(node_of(kept, head=until, block_headers=are_whole or draw(st.booleans())))
+        headers = are_whole or draw(st.booleans())
+        nodes.append(knowing(rows, since, until, block_headers=headers))
     turns = draw(st.lists(st.integers(0, 2), min_size=1, max_size=9))
     start = draw(st.sampled_from(times)) + draw(st.sampled_from([-DAY, -1, 0, 1]))
     asked = {"start": start, "end": times[-1] + DAY}
@@ -298,7 +272,8 @@ def balancers(draw):
         # More than fit into one request, or nobody who has a row.
         some = sorted({x.party_id for x in rows}) if draw(st.booleans()) else []
         asked["party_ids"] = [*(f"{n:064x}" for n in range(60)), *some]
-    known = ((max(start, times[0]), times[-1]),) if are_whole and start < times[-1] else None
+    first, last = max(start, times[0]), times[-1]
+    known = ((first, last),) if are_whole and first < last else None
     return rows, asked, LoopbackNode(backends=nodes, turns=turns), known
 
 
@@ -312,7 +287,7 @@ def test_of_nodes_behind_one_address_nothing_false_is_called_known_and_of_whole_
 ):
     rows, asked, node, known = balancer
     try:
-        table = load(client_to(node), **asked, page_size=page_size, workers=workers)
+        table = loaded(node, **asked, page_size=page_size, workers=workers)
     except ba.IncompleteError:
         assert known is None
         return
@@ -330,7 +305,7 @@ PARTIES = [ONE, *(f"{n:064x}" for n in range(59)), OTHER]
 
 def holding(since=DAYS[0], head=DAYS[-1]):
     """Return a node of some of the rows."""
-    return node_of([row for row in LONG if since <= time_of(row) < head], head=head)
+    return knowing(LONG, since, head)
 
 
 NAMELESS = [node_of(rows, block_headers=False) for rows in (LONG[:80], LONG)]
@@ -352,7 +327,7 @@ BEHIND = {
 @pytest.mark.parametrize(("turns", "nodes", "asked", "known"), BEHIND.values(), ids=BEHIND)
 def test_a_node_does_not_prove_what_another_sent(turns, nodes, asked, known):
     asked = {"start": DAYS[0], "end": DAYS[-1], **asked}
-    table = load(client_to(LoopbackNode(backends=nodes, turns=turns)), **asked, workers=1)
+    table = loaded(LoopbackNode(backends=nodes, turns=turns), **asked, workers=1)
     assert_true(table, LONG, **asked)
     assert len(table) < len(matching(LONG, **asked))
     assert known in (None, known_of(table))
@@ -366,8 +341,8 @@ def test_a_block_that_a_page_cuts_is_not_proven():
     parties = (f"{number:064x}" for number in (1, 2))
     own, other = sorted(parties, key=lambda party: row_at(0, party).account_id)
     rows = [*(row_at(place, own) for place in (2, 5)), *(row_at(n, other) for n in (0, 2, 3, 4))]
-    forgetful = node_of([row for row in rows if time_of(row) > DAYS[4]], head=DAYS[9])
+    forgetful = knowing(rows, DAYS[4] + 1, DAYS[9])
     whole = node_of(rows, head=DAYS[9], max_page_size=4, cap_silently=True)
     node = LoopbackNode(backends=[forgetful, whole], turns=(0, 0, 1, 1, 1, 1))
-    table = load(client_to(node), start=DAYS[0], end=DAYS[9], party_ids=[own])
+    table = loaded(node, start=DAYS[0], end=DAYS[9], party_ids=[own])
     assert known_of(table) == ((DAYS[2] + 1, DAYS[9]),)

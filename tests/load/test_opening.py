@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -130,11 +128,3 @@ def test_sums_say_since_when_accounts_have_openings_of_a_node_that_forgets(caplo
     (said,) = caplog.messages
     assert said.startswith(f"accounts without a change since {moment_text(oldest)}, if there are")
     assert said.endswith("only a source of older rows has them")
-
-
-def test_two_rows_of_one_account_and_time_that_differ_raise():
-    last = last_rows(ROWS, MIDDLE)[0]
-    other = dataclasses.replace(last, balance=int(last.balance) + 1)
-    rows = sorted([*ROWS, other], key=lambda row: row.order)
-    with pytest.raises(ba.CheckError):
-        load(LoopbackNode(rows))

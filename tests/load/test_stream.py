@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 import balance_analysis as ba
+from tests.archive.exporting import loaded
 from tests.loopback import Fault, Kind, LoopbackNode, random_history
 from tests.moments import from_microseconds
 from tests.node.asking import client_to
@@ -21,11 +22,6 @@ FIRST, LATE = ROWS[0].timestamp_ns // 1000, ROWS[-1].timestamp_ns + 1000
 HELD = 10
 START = "2023-04-01"
 INTERVAL = {"start": START, "end": "2023-05-01"}
-
-
-def load(url, **options):
-    with ba.Client(url) as client:
-        return ba.load_balance_changes(client, **{**INTERVAL, **options})
 
 
 def test_requests_begin_with_the_reader_and_stop_with_it():
@@ -42,7 +38,7 @@ def test_requests_begin_with_the_reader_and_stop_with_it():
 def test_of_several_nodes_the_one_that_answers_best_is_asked():
     late = Fault(Kind.STALLED, 0.5)
     with LoopbackNode(ROWS, faults=lambda *_: late) as slow, LoopbackNode(ROWS) as fast:
-        table = load([slow.url, fast.url])
+        table = loaded([slow, fast], **INTERVAL)
     assert table.attrs["balance_analysis"]["steps_by_node"].keys() == {fast.url}
 
 
@@ -51,7 +47,7 @@ def test_nodes_that_fail_in_turn_are_enough():
         return Fault.status(503) if index % 3 == 2 else None
 
     with LoopbackNode(ROWS, faults=flaky) as one, LoopbackNode(ROWS, faults=flaky) as two:
-        table = load([one.url, two.url], page_size=30, workers=1)
+        table = loaded([one, two], **INTERVAL, page_size=30, workers=1)
     assert len(table) == len(ROWS)
 
 
@@ -61,7 +57,7 @@ def test_when_every_node_fails_the_last_failure_is_raised():
         LoopbackNode(faults=lambda *_: Fault.html(503)) as two,
         pytest.raises(ba.RequestError, match="answered 503"),
     ):
-        load([one.url, two.url])
+        loaded([one, two], **INTERVAL)
 
 
 def test_a_rate_is_kept_by_all_workers_together_and_over_retries():

@@ -342,13 +342,6 @@ def test_an_answer_of_just_the_maximum_is_read(most, is_read):
         ask(ba.Client(node.url, max_answer_bytes=most))
 
 
-def test_a_load_asks_for_less_where_an_answer_is_too_large():
-    with LoopbackNode(ROWS) as node, ba.Client(node.url, max_answer_bytes=20_000) as client:
-        assert len(load(client)) == len(ROWS)
-        sizes = {int(request.get("pagination.first", "0")) for request in node.requests}
-    assert min(sizes - {0, 1}) < 50
-
-
 def test_a_body_that_trickles_in_is_left_long_before_its_end(caplog):
     def trickle():
         yield OK + b"\r\n"

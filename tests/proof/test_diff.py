@@ -16,6 +16,7 @@ from tests.archive.exporting import (
     END,
     ROWS,
     START,
+    loaded,
     mend,
     node_of,
     run_export,
@@ -199,17 +200,6 @@ def test_a_node_is_asked_for_the_accounts_of_the_other_side(second, tmp_path):
     assert {"filter.assetId": [asset]}.items() <= asked[0].items()
 
 
-def test_a_node_is_asked_for_the_openings_of_a_table_too(node, held):
-    bounds = {**INTERVAL, "start": from_microseconds(MIDDLE + 1)}
-    with ba.Client(node.url) as client:
-        table = ba.load_balance_changes(client, **bounds, opening=True)
-    assert OTHER.account in {*table[[*ba.ACCOUNT_KEY]].itertuples(index=False, name=None)}
-    for sides in ((table, node.url), (node.url, table)):
-        difference = ba.diff(*sides)
-        assert (difference.is_same, difference.compared) == (True, (len(table), len(table)))
-    assert "changed" in set(ba.diff(table, held("node", is_changed=True)).rows["change"])
-
-
 def test_an_opening_that_a_table_lacks_is_found_whatever_the_other_side_is(
     whole, node, second, held
 ):
@@ -217,16 +207,18 @@ def test_an_opening_that_a_table_lacks_is_found_whatever_the_other_side_is(
     last = {row.account: row for row in ROWS if row.timestamp_ns // 1000 <= MIDDLE}
     lost = min(last.values(), key=lambda row: row.timestamp_ns)
     second.replace([row for row in ROWS if row.account != lost.account])
-    with ba.Client(second.url) as client:
-        table = ba.load_balance_changes(client, **{**INTERVAL, "start": start}, opening=True)
-    with ba.Client(node.url) as client:
-        known = ba.load_balance_changes(client, **INTERVAL).balances.between(start)
+    same, table = (loaded(each, MIDDLE + 1, STOP, opening=True) for each in (node, second))
+    known = loaded(node, START, STOP).balances.between(start)
     for other in (whole, node.url, held("segments"), held("file"), known):
+        assert ba.diff(same, other, start=start).compared == (len(same), len(same))
         for bounds in ({}, {"start": start}):
             rows = ba.diff(other, table, **bounds).rows
             times = rows.loc[rows["timestamp"] < start, "timestamp"].astype("int64").tolist()
             assert times == [lost.timestamp_ns // 1000], other
             assert {*rows["change"]} == {"removed"}
+    for sides in ((same, node.url), (node.url, same)):
+        assert ba.diff(*sides).is_same
+    assert "changed" in set(ba.diff(same, held("node", is_changed=True)).rows["change"])
 
 
 def test_segments_with_a_bad_row_are_not_compared(whole, tmp_path):
