@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import END, START, knowing, loaded, node_of, spread_history
+from tests.archive.exporting import DAY, END, START, knowing, loaded, node_of, spread_history
 from tests.cli.running import run
 from tests.columns import ATTRS_KEY, known_of, lacking
 from tests.loopback import LIMITS, Fault, LoopbackNode, histories, random_history, spoilt
@@ -26,7 +26,6 @@ from tests.serving import serving
 
 pytestmark = pytest.mark.usefixtures("without_waits")
 
-DAY = 86_400_000_000
 ROWS = spread_history(21, rows=600, accounts=60, largest_block=12)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LATER, MIDDLE = TIMES[30], TIMES[len(TIMES) // 2]

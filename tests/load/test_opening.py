@@ -32,10 +32,6 @@ def last_rows(rows, start):
     return list(last.values())
 
 
-def expected(rows, start=MIDDLE, end=END):
-    return lines_of_rows([*last_rows(rows, start), *matching(rows, start=start, end=end)])
-
-
 def test_what_is_known_reaches_back_to_the_oldest_row_and_the_interval_stays():
     node = node_of(ROWS)
     table, plain = load(node), load(node, opening=False)
@@ -100,7 +96,8 @@ def test_the_moment_of_a_row_set_aside_before_the_start_is_not_known(caplog):
     with pytest.raises(ba.DecodeError):
         load(node)
     sound = [row for row in ROWS if row.timestamp_ns != bad]
-    assert lines_of_table(table) == expected(sound)
+    due = [*last_rows(sound, MIDDLE), *matching(sound, start=MIDDLE)]
+    assert lines_of_table(table) == lines_of_rows(due)
     assert known_of(table) == ((TIMES[0], bad // 1000), (bad // 1000 + 1, END))
     assert table.attrs["balance_analysis"]["quarantined"]
     assert "set aside" in caplog.text

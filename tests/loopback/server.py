@@ -104,11 +104,6 @@ class Fault:
         return cls(Kind.RAW, pieces=pieces)
 
     @classmethod
-    def json(cls, value: Any, http_status: int = 200) -> Fault:
-        """Send any JSON value: a wrong shape, for instance."""
-        return cls.answer(http_status, json.dumps(value), {"Content-Type": "application/json"})
-
-    @classmethod
     def html(cls, http_status: int = 502) -> Fault:
         """Send a proxy's page."""
         return cls.answer(http_status, HTML, {"Content-Type": "text/html"})

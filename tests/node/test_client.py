@@ -319,6 +319,7 @@ def test_a_small_answer_that_unpacks_to_a_large_one_takes_little_memory(encoding
         finally:
             tracemalloc.stop()
     assert isinstance(error, ba.TooLargeError)
+    assert not error.retryable
     assert "sent more than 1,000,000 bytes" in str(error)
     assert peak < 12 * MOST
 

@@ -152,7 +152,7 @@ def test_without_a_last_block_of_a_possible_time_the_newest_row_is_the_head(time
 
 
 def test_what_a_node_made_up_can_t_steer_the_terminal():
-    fault = Fault.json({"code": 3, "message": "\x1b[2J\nevil"}, 400)
+    fault = Fault.code(400, 3, "\x1b[2J\nevil")
     text = str(diagnose(faults=lambda _, request: None if "limits" in request.path else fault))
     assert "\x1b" not in text
     assert "evil" in text
@@ -209,7 +209,7 @@ def test_a_finding_that_fails_does_not_stop_the_rest(fault):
         Fault.status(503),
         Fault.banned(600),
         Fault.rate_limited(0),
-        Fault.json({"message": "Not Found"}, 404),
+        Fault.answer(404, '{"message": "Not Found"}'),
     ],
 )
 def test_what_is_no_node_raises(fault):

@@ -16,6 +16,7 @@ from tests.archive.exporting import (
     END,
     ROWS,
     START,
+    knowing,
     loaded,
     mend,
     node_of,
@@ -112,9 +113,8 @@ def test_histories_are_compared_whatever_holds_them(whole, held, kind):
     ids=["it holds less yet", "it has forgotten", "it sends a bad row"],
 )
 def test_what_a_node_may_lack_is_not_shared(*, whole, node, since, until, bad, span, state):
-    rows = [row for row in ROWS if since <= row.timestamp_ns // 1000 < until]
     spoil = spoilt(lambda row: bad is not None and row == bad.to_json())
-    with node_of(rows, head=until, edit_row=spoil) as lacking:
+    with knowing(ROWS, since, until, edit_row=spoil) as lacking:
         for sides in ((whole, lacking.url), (lacking.url, whole)):
             difference = ba.diff(*sides)
             ((moments, *states),) = difference.not_shared

@@ -55,7 +55,11 @@ def name_of(period):
     return f"changes/date={period}/changes.parquet"
 
 
-def rewritten(name, change, schema=ARROW_SCHEMA):
+NAME = name_of(SECOND)
+OLDEST = name_of(FIRST)
+
+
+def rewritten(change, name=NAME, schema=ARROW_SCHEMA):
     """Return what changes the rows of a file, and notes it in the manifest as what it is now."""
 
     def rewrite(folder):
@@ -79,6 +83,14 @@ def rewritten(name, change, schema=ARROW_SCHEMA):
     return rewrite
 
 
+def repeated(rows):
+    return [*rows, rows[-1]]
+
+
+def in_floats(rows):
+    return [{**row, "balance": 1.0} for row in rows]
+
+
 def with_row_at(moment):
     return lambda rows: [*rows, {**rows[-1], "timestamp": from_microseconds(moment)}]
 
@@ -91,6 +103,10 @@ def with_balance(place, balance):
 
 def note_another(**note):
     return lambda folder: edit_manifest(folder, lambda c: c["files"][SECOND].update(note))
+
+
+def forget_second(folder):
+    edit_manifest(folder, lambda content: content["files"].pop(SECOND))
 
 
 def turned_around(rows):
@@ -157,44 +173,27 @@ def cut_beside_another(folder):
     truncate(folder)
 
 
-NAME = name_of(SECOND)
 FLOATS = ARROW_SCHEMA.set(5, pa.field("balance", pa.float64(), nullable=False))
 
 FILES = [
     (cut_beside_another, NAME, "bytes, not"),
     (note_another(rows=1), NAME, r"rows from \S+ to \S+, not 1 row from"),
     (note_another(first=START + 5 * HOUR), NAME, r"has \d+ rows from \S+ to \S+, not \d+ rows"),
+    (forget_second, NAME, "is not in the manifest"),
+    (rewritten(with_row_at(START - HOUR), OLDEST), OLDEST, "1 of .* outside the answered time$"),
+    (rewritten(with_row_at(START + 40 * HOUR)), NAME, "1 of its rows are outside its period"),
+    (rewritten(repeated), NAME, "^1 of its rows repeat the account and timestamp of another$"),
+    (rewritten(turned_around), NAME, "^its rows are not in the order party_id"),
+    (rewritten(in_floats, schema=FLOATS), NAME, "column balance is double"),
     (
-        lambda folder: edit_manifest(folder, lambda content: content["files"].pop(SECOND)),
-        NAME,
-        "is not in the manifest",
-    ),
-    (
-        rewritten(name_of(FIRST), with_row_at(START - HOUR)),
-        name_of(FIRST),
-        "1 of its rows are outside the answered time$",
-    ),
-    (rewritten(NAME, with_row_at(START + 40 * HOUR)), NAME, "1 of its rows are outside its period"),
-    (
-        rewritten(NAME, lambda rows: [*rows, rows[-1]]),
-        NAME,
-        "^1 of its rows repeat the account and timestamp of another$",
-    ),
-    (rewritten(NAME, turned_around), NAME, "^its rows are not in the order party_id"),
-    (
-        rewritten(NAME, lambda rows: [{**x, "balance": 1.0} for x in rows], FLOATS),
-        NAME,
-        "column balance is double",
-    ),
-    (
-        rewritten(NAME, lambda rows: rows, ARROW_SCHEMA.remove(3)),
+        rewritten(lambda rows: rows, schema=ARROW_SCHEMA.remove(3)),
         NAME,
         "has the columns asset_id, account_type, party_id, timestamp",
     ),
-    (rewritten(NAME, lambda rows: rows[:0]), NAME, "has 0 rows"),
+    (rewritten(lambda rows: rows[:0]), NAME, "has 0 rows"),
     (lambda folder: (folder / CHECKPOINT).unlink(), CHECKPOINT, "is missing"),
     (
-        rewritten(CHECKPOINT, with_balance(3, 12345)),
+        rewritten(with_balance(3, 12345), CHECKPOINT),
         CHECKPOINT,
         "differs from the balances before 2023-05-01T00:00Z",
     ),
@@ -248,7 +247,7 @@ def test_a_wrong_file_is_named_and_mended(*, node, whole, folder, damage, name, 
 
 
 def test_a_checkpoint_shows_a_balance_that_was_changed_before_it(folder):
-    rewritten(name_of("2023-04-30"), with_balance(-1, 7))(folder)
+    rewritten(with_balance(-1, 7), name_of("2023-04-30"))(folder)
     (problem,) = verify(folder).problems
     assert problem.where == CHECKPOINT
 
