@@ -85,32 +85,29 @@ class Source:
         return paths
 
 
-class Surface:
-    """One way to fill an archive."""
-
-    def __init__(self, name):
-        self.imports = name == "import"
-
-    def fill(self, source, folder, **options):
-        """Bring an archive up to date, and return the run; segments have not all options."""
-        if self.imports:
-            known = {*options} & {*inspect.signature(ba.import_segments).parameters}
-            options = {name: options[name] for name in known}
-            return ba.import_segments(ba.Archive(folder), source.segments(), **options)
-        return run_export(source.node, folder, **options)
+def exported(source, folder, **options):
+    return run_export(source.node, folder, **options)
 
 
-@pytest.fixture(scope="module", params=["export", "import"])
-def surface(request):
-    return Surface(request.param)
+def imported(source, folder, **options):
+    """Import segments, which have not all options."""
+    known = {*options} & {*inspect.signature(ba.import_segments).parameters}
+    options = {name: options[name] for name in known}
+    return ba.import_segments(ba.Archive(folder), source.segments(), **options)
+
+
+@pytest.fixture(scope="module", params=[exported, imported])
+def fill(request):
+    """One way to bring an archive up to date; it returns the run."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def filled(surface, tmp_path_factory):
-    """The whole history as a surface brings it: how it ended, and the archive; not to change."""
+def filled(fill, tmp_path_factory):
+    """The whole history as a fill brings it: how it ended, and the archive; not to change."""
     folder = tmp_path_factory.mktemp("filled")
     options = {"start": START, "end": END}
-    return surface.fill(Source(folder), folder / "a", **options), folder / "a"
+    return fill(Source(folder), folder / "a", **options), folder / "a"
 
 
 @pytest.fixture
@@ -120,11 +117,11 @@ def archive(filled, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def with_gaps(surface, tmp_path_factory):
+def with_gaps(fill, tmp_path_factory):
     """An archive that lacks `GAPS`, of the same source; not to change."""
     folder = tmp_path_factory.mktemp("gaps")
     source, (first, second) = Source(folder), GAPS
-    if surface.imports:
+    if fill is imported:
         paths = source.segments()
         ba.import_segments(ba.Archive(folder / "a"), [*paths[:2], *paths[3:5], *paths[6:]])
         return folder / "a"
@@ -134,7 +131,7 @@ def with_gaps(surface, tmp_path_factory):
 
 
 def assert_whole(folder, partition="day"):
-    """Check an archive against the history, and against what the other surfaces made of it."""
+    """Check an archive against the history, and against what other ways made of it."""
     assert spans_of(folder) == [(START, END, True)]
     assert_holds(folder, ROWS)
     assert lasting(folder) == MADE.setdefault(partition, lasting(folder))
@@ -144,36 +141,36 @@ def assert_whole(folder, partition="day"):
 @pytest.mark.parametrize(
     ("partition", "first"), [("month", "month=2023-04"), ("hour", "hour=2023-04-30T18")]
 )
-def test_each_period_has_one_file_under_its_name(surface, tmp_path, partition, first):
+def test_each_period_has_one_file_under_its_name(fill, tmp_path, partition, first):
     folder = tmp_path / "a"
-    surface.fill(Source(tmp_path), folder, start=START, end=END, partition=partition)
+    fill(Source(tmp_path), folder, start=START, end=END, partition=partition)
     names = content_of(folder, "changes/")
     assert min(names) == f"changes/{first}/changes.parquet"
     assert all(name.count("/") == 2 for name in names)
     assert_whole(folder, partition)
 
 
-def test_rows_and_coverage_are_the_truth_and_the_report_says_so(surface, filled):
+def test_rows_and_coverage_are_the_truth_and_the_report_says_so(fill, filled):
     done, folder = filled
     assert_whole(folder)
     [report] = reports(folder)
     assert report == json.loads(done.to_json())
-    assert report["kind"] == ("import" if surface.imports else "export")
+    assert report["kind"] == ("import" if fill is imported else "export")
     assert (report["outcome"], report["error"]) == ("complete", None)
     assert done.spans == done.committed == [(moment(START), moment(END))]
     assert (done.rows, done.conflicts, done.bad_rows) == (len(ROWS), 0, 0)
     assert done.coverage_end == moment(END)
-    assert (done.requests > 0) is not surface.imports
+    assert (done.requests > 0) is (fill is exported)
 
 
-def test_gaps_stay_until_just_they_are_filled(surface, with_gaps, tmp_path):
+def test_gaps_stay_until_just_they_are_filled(fill, with_gaps, tmp_path):
     folder, shares = shutil.copytree(with_gaps, tmp_path / "a"), []
-    if not surface.imports:
-        assert surface.fill(Source(tmp_path), folder, start=START, end=END).spans == []
+    if fill is exported:
+        assert fill(Source(tmp_path), folder, start=START, end=END).spans == []
         with pytest.raises(ba.IncompleteError, match="is missing"):
             ba.Archive(folder).read()
     how = {"end": END, "fill_gaps": True, "progress": lambda *now: shares.append(now)}
-    done = surface.fill(Source(tmp_path), folder, **how)
+    done = fill(Source(tmp_path), folder, **how)
     assert done.spans == [tuple(map(moment, gap)) for gap in GAPS]
     assert done.rows == len(in_spans(ROWS, [(*gap, False) for gap in GAPS]))
     assert_whole(folder)
@@ -183,23 +180,23 @@ def test_gaps_stay_until_just_they_are_filled(surface, with_gaps, tmp_path):
     assert shares[-1] == (pytest.approx(1), done.rows)
 
 
-def test_a_dry_run_changes_nothing_and_lists_the_spans_of_the_run(surface, with_gaps, tmp_path):
+def test_a_dry_run_changes_nothing_and_lists_the_spans_of_the_run(fill, with_gaps, tmp_path):
     options = {"start": START, "end": END, "fill_gaps": True, "dry_run": True}
-    done = surface.fill(Source(tmp_path), tmp_path / "none", **options)
+    done = fill(Source(tmp_path), tmp_path / "none", **options)
     assert done.spans == [(moment(START), moment(END))]
     assert not (tmp_path / "none").exists()
     folder = shutil.copytree(with_gaps, tmp_path / "a")
     source = Source(tmp_path)
     with unchanged(folder):
-        done = surface.fill(source, folder, **options)
+        done = fill(source, folder, **options)
     assert len(source.node.requests) < 10
     assert done.spans == [tuple(map(moment, gap)) for gap in GAPS]
     assert reports(folder) == reports(with_gaps)
 
 
-def test_bad_rows_are_set_aside_and_the_rest_is_kept(surface, tmp_path):
+def test_bad_rows_are_set_aside_and_the_rest_is_kept(fill, tmp_path):
     folder = tmp_path / "a"
-    done = surface.fill(Source(tmp_path, SPOILT), folder, start=START, end=END)
+    done = fill(Source(tmp_path, SPOILT), folder, start=START, end=END)
     good = [row for row in ROWS if row.timestamp_ns != LAST * 1000]
     assert (done.rows, done.bad_rows) == (len(good), len(ROWS) - len(good))
     [(name, kept)] = content_of(folder, "_quarantine/").items()
@@ -210,8 +207,8 @@ def test_bad_rows_are_set_aside_and_the_rest_is_kept(surface, tmp_path):
     assert lines_of_table(ba.Archive(folder).read()) == lines_of_rows(good)
 
 
-def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(surface, archive, tmp_path):
-    if surface.imports:  # which leaves out the blocks of other segments that an archive has
+def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(fill, archive, tmp_path):
+    if fill is imported:  # which leaves out the blocks of other segments that an archive has
         archive = tmp_path / "of a node"
         run_export(node_of(ROWS, head=END), archive, start=START, end=END)
     changed, gone = ROWS[-1], ROWS[30]
@@ -221,7 +218,7 @@ def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(surface, archive, 
     came += [replace(changed, balance=changed.balance + 1)]
     came += [replace(late, timestamp_ns=changed.timestamp_ns)]
     came.sort(key=lambda row: row.order)
-    done = surface.fill(Source(tmp_path, came, head=END + HOUR), archive, **AGAIN)
+    done = fill(Source(tmp_path, came, head=END + HOUR), archive, **AGAIN)
     assert (done.rows, done.conflicts) == (1, 2)
     held = sorted([*came, gone], key=lambda row: row.order)
     assert_holds(archive, held, whole=(START, END))
@@ -232,24 +229,24 @@ def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(surface, archive, 
     assert sorted(before) == sorted(lines_of_rows([gone, changed]))
 
 
-def test_another_network_is_refused_with_the_archive_as_it_was(surface, archive, tmp_path):
+def test_another_network_is_refused_with_the_archive_as_it_was(fill, archive, tmp_path):
     others = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in ROWS]
     before = lasting(archive)
     source = Source(tmp_path, others, chain="two", head=END + HOUR)
     with pytest.raises(ba.NetworkMismatchError):
-        surface.fill(source, archive, **AGAIN)
+        fill(source, archive, **AGAIN)
     assert lasting(archive) == before
 
 
-def test_an_archive_is_bound_to_its_query(surface, archive, tmp_path):
+def test_an_archive_is_bound_to_its_query(fill, archive, tmp_path):
     kinds = ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"]
     parties = sorted({row.party_id for row in ROWS if row.account_type in kinds})[1:]
     some, own = tmp_path / "some", {"account_types": kinds, "party_ids": parties}
-    surface.fill(Source(tmp_path), some, start=START, end=END, **own)
+    fill(Source(tmp_path), some, start=START, end=END, **own)
     expected = lines_of_rows(matching(ROWS, **own))
     assert lines_of_table(ba.Archive(some).read()) == expected != []
     words = {"account_types": ["margin", "GENERAL", "margin"], "party_ids": parties[::-1]}
-    assert surface.fill(Source(tmp_path), some, end=END, **words).outcome == "nothing new"
+    assert fill(Source(tmp_path), some, end=END, **words).outcome == "nothing new"
     for folder, other in (
         (some, {}),
         (archive, own),
@@ -259,7 +256,7 @@ def test_an_archive_is_bound_to_its_query(surface, archive, tmp_path):
     ):
         source = Source(tmp_path)
         with unchanged(folder), pytest.raises(ba.ArchiveError, match="bound to another query"):
-            surface.fill(source, folder, end=END, **other)
+            fill(source, folder, end=END, **other)
         assert source.node.requests == []
 
 
@@ -274,30 +271,30 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_argument_is_refused_before_anything_is_asked_or_written(surface, tmp_path, name):
+def test_a_wrong_argument_is_refused_before_anything_is_asked_or_written(fill, tmp_path, name):
     source = Source(tmp_path)
     with pytest.raises((ValueError, FileNotFoundError), match=r"week|eat|odd|asset|'ab'|none"):
-        surface.fill(source, tmp_path / "a", **{name: WRONG[name]})
+        fill(source, tmp_path / "a", **{name: WRONG[name]})
     assert not (tmp_path / "a").exists()
     assert source.node.requests == []
 
 
 @pytest.mark.parametrize("is_bad", [True, False], ids=["a bad row", "the source"])
 def test_a_run_that_fails_half_way_keeps_what_is_before_and_the_next_goes_on(
-    surface, tmp_path, is_bad
+    fill, tmp_path, is_bad
 ):
     folder, last = tmp_path / "a", LAST if is_bad else THIRD
     source = Source(tmp_path, SPOILT) if is_bad else Source(tmp_path, broken=THIRD)
     options = {"start": START, "end": END, "page_size": 5, "on_bad_rows": "raise"}
     with pytest.raises((ba.RequestError, ba.DecodeError)):
-        surface.fill(source, folder, **options)
+        fill(source, folder, **options)
     [report] = reports(folder)
     assert report["outcome"] == "partial"
     start, end, _ = spans_of(folder)[0]
     assert START == start < end <= last
     assert_holds(folder, ROWS)
-    done = surface.fill(Source(tmp_path), folder, end=END)
-    if surface.imports:
+    done = fill(Source(tmp_path), folder, end=END)
+    if fill is imported:
         assert moment(START) < done.spans[0][0] <= moment(end)
     assert_whole(folder)
 
