@@ -606,14 +606,8 @@ def test_what_the_node_says_it_may_lack_is_logged_and_noted(caplog):
     assert caplog.text.count("says that it may lack rows of") == 1
 
 
-SPAN = {
-    "start": from_microseconds(TIMES[0] // 1000),
-    "end": from_microseconds(TIMES[-1] // 1000 + 1),
-}
-
-
 def pages(node, **arguments):
-    return ba.iter_pages(client_to(node), **{**SPAN, **arguments})
+    return ba.iter_pages(client_to(node), **{**ALL, **arguments})
 
 
 def lines_in_order(walked):

@@ -124,6 +124,9 @@ def assert_valid(page):
 def test_a_page_splits_into_good_rows_and_bad_rows_as_the_rules_say(nodes):
     page = decode_page(page_of(*nodes))
     assert_valid(page)
+    info = page.info
+    assert (info.start_cursor, info.end_cursor) == ("S", "E")
+    assert (info.has_next_page, info.has_previous_page) == (True, False)
     good = [as_line(node) for node in nodes if is_good(node)]
     assert lines_of_table(page.rows.to_pandas()) == good
     bad = [json.loads(bad.raw) for bad in page.bad_rows]
@@ -181,13 +184,6 @@ def test_a_bad_row_comes_with_its_reason_and_its_time_where_it_can_be_read(chang
     assert json.loads(bad.raw) == bad_row
     assert bad.time == time
     assert page.times.tolist() == [AT, *([] if time is None else [time]), AT]
-
-
-def test_the_page_info_comes_back():
-    for node in (GOOD, row(balance="x")):
-        info = decode_page(page_of(node, hasNextPage=False, hasPreviousPage=True)).info
-        assert (info.start_cursor, info.end_cursor) == ("S", "E")
-        assert (info.has_next_page, info.has_previous_page) == (False, True)
 
 
 @pytest.mark.parametrize(
