@@ -57,9 +57,7 @@ def micros(dates):
 def lines(ax):
     """Return {legend label: [(microseconds, level), ...]} of the lines of an Axes."""
     return {
-        line.get_label(): list(
-            zip(micros(line.get_xdata(orig=True)), line.get_ydata(), strict=True)
-        )
+        line.get_label(): [*zip(micros(line.get_xdata(orig=True)), line.get_ydata(), strict=True)]
         for line in ax.lines
     }
 
@@ -119,27 +117,24 @@ def shaded(ax, hatch=None):
     return [
         (patch.get_label(), *micros([patch.get_x(), patch.get_x() + patch.get_width()]))
         for patch in ax.patches
-        if not hasattr(patch, "get_data") and patch.get_hatch() == hatch and patch.get_height() == 1
+        if not is_area(patch) and patch.get_hatch() == hatch and patch.get_height() == 1
     ]
 
 
 def snapshots(*rows, since=None):
     """Return a frame of limits of (first, last, market enabled, asset enabled)."""
     first, last, market, asset = zip(*rows, strict=True)
-    flags = {
-        "can_propose_market": market,
-        "can_propose_asset": asset,
-        "propose_market_enabled": market,
-        "propose_asset_enabled": asset,
-        "genesis_loaded": True,
-    }
     since = since or [None] * len(rows)
     dates = pd.Series(pd.to_datetime(since, utc=True)).dt.as_unit("ns")
     return pd.DataFrame(
         {
             "first_seen": pd.to_datetime(first, utc=True, format="ISO8601").as_unit("us"),
             "last_seen": pd.to_datetime(last, utc=True, format="ISO8601").as_unit("us"),
-            **flags,
+            "can_propose_market": market,
+            "can_propose_asset": asset,
+            "propose_market_enabled": market,
+            "propose_asset_enabled": asset,
+            "genesis_loaded": True,
             "propose_market_enabled_from": dates,
             "propose_asset_enabled_from": dates,
         }

@@ -35,25 +35,18 @@ def lanes(ax):
     return drawn
 
 
-of_archives = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("plot", "frame", "empty", "lacks"),
     [
         (ba.plot_coverage, ba.Archive.coverage, "nothing is covered yet", "start, end, state"),
         (ba.plot_limits, ba.Archive.limits, "no snapshot of the limits", "first_seen, last_seen"),
     ],
 )
-
-
-@of_archives
-def test_an_archive_is_drawn_as_its_frame_is(plot, frame, empty, lacks, sample):
+def test_an_archive_is_drawn_as_its_frame_is_and_nothing_else(plot, frame, empty, lacks, sample):
     one, *others = (lanes(plot(source)) for source in (frame(sample), sample, sample.uri))
     assert any(one.values())
     assert others == [one, one]
     assert [text.get_text() for text in plot(frame(sample)[:0]).texts] == [empty]
-
-
-@of_archives
-def test_what_is_neither_an_archive_nor_its_frame_is_refused(plot, frame, empty, lacks):
     with pytest.raises(ValueError, match=rf"Archive\.{frame.__name__}.*no column {lacks}"):
         plot(table_of([(*GENERAL, START, 5)]))
     for wrong in ([], 5, None):

@@ -38,13 +38,6 @@ def test_an_axis_of_shares_is_that_of_the_whole():
     assert entries(ax) == ["general 25%", "margin 75%"]
 
 
-def test_a_frequency_draws_the_points_of_its_grid_only():
-    rows = [(*GENERAL, us("2023-04-01T05:00"), 5), (*GENERAL, us("2023-04-02T05:00"), 7)]
-    ax = ba.plot_totals(table_of(rows), freq="1D", start="2023-04-01", end="2023-04-04")
-    ((_, steps),) = areas(ax).items()
-    assert steps[1:] == [(us("2023-04-02"), 5.0), (us("2023-04-03"), 7.0), (us("2023-04-04"), 7.0)]
-
-
 def test_what_is_not_known_is_hatched_and_counted():
     rows = [(*GENERAL, us("2023-04-03"), 5), (*MARGIN, us("2023-04-04"), 5)]
     ax = ba.plot_totals(table_of(rows), start="2023-04-01", end="2023-04-05")
@@ -68,16 +61,14 @@ def test_the_smallest_of_many_groups_are_drawn_as_one():
 
 
 @pytest.mark.parametrize("share", [False, True])
-def test_the_legend_says_what_is_held_at_the_end_whatever_the_points_are(share):
-    rows = [
-        (*GENERAL, us("2023-04-01"), 5),
-        (*MARGIN, us("2023-04-01"), 5),
-        (*GENERAL, us("2023-04-03T18:00"), 15),
-        (*GENERAL, us("2023-04-04"), 99),
-    ]
-    ax = ba.plot_totals(
-        table_of(rows), freq="1D", start="2023-04-01", end="2023-04-04", share=share
-    )
+def test_a_frequency_draws_its_grid_only_and_the_legend_says_what_is_held_at_the_end(share):
+    days = [us(f"2023-04-0{day}") for day in (1, 2, 3, 4)]
+    changes = [(days[0], 1), (days[1] + 5 * HOUR, 5), (days[2] + 18 * HOUR, 15), (days[3], 99)]
+    rows = [(*MARGIN, days[0], 5), *((*GENERAL, *change) for change in changes)]
+    ends = {"start": "2023-04-01", "end": "2023-04-04"}
+    ax = ba.plot_totals(table_of(rows), freq="1D", share=share, **ends)
+    margin, general = areas(ax).values()
+    assert [time for time, _ in margin] == [time for time, _ in general] == days
     wanted = ["general 75%", "margin 25%"] if share else ["general 15", "margin 5"]
     assert sorted(entries(ax)) == wanted
 
