@@ -125,9 +125,7 @@ MAKES = {
     "berlin": lambda t: ba.balance_series(t, freq="7D", layout="long", tz="Europe/Berlin"),
     "share": lambda t: ba.totals(t, freq="7D", share=True),
     "none": lambda t: ba.summarize_accounts(t[:0]),
-    "described": lambda t: ba.to_units(t, demo.sample_data() / "assets.toml")[
-        ["balance"]
-    ].describe(),
+    "described": lambda t: ba.to_units(t, demo.sample_assets())[["balance"]].describe(),
     "grouped": lambda t: t.groupby(ba.ACCOUNT_KEY, observed=True)["balance"].max(),
 }
 
@@ -180,10 +178,9 @@ KINDS = {
 @st.composite
 def frames(draw):
     """Draw a frame of a few columns, with values that not each format can hold."""
+    kinds = draw(st.lists(st.sampled_from([*KINDS]), min_size=1, max_size=5))
     count, columns = draw(st.integers(0, 5)), {}
-    for number, kind in enumerate(
-        draw(st.lists(st.sampled_from([*KINDS]), min_size=1, max_size=5))
-    ):
+    for number, kind in enumerate(kinds):
         values, dtypes = KINDS[kind]
         some = draw(st.lists(st.none() | values, min_size=count, max_size=count))
         columns[f"={number} {kind}"] = pd.Series(some, dtype=draw(st.sampled_from(dtypes)))
@@ -244,10 +241,8 @@ def test_excel_has_moments_in_utc_and_finer_ones_than_milliseconds_as_text(tmp_p
     utc = noon.tz_convert(None)
     assert row == [utc, "2023-10-29T01:30:00.000001Z", plain, plain.normalize()]
     assert [cell.is_date for cell in sheet[2]] == [True, False, True, True]
-    assert [sheet["C2"].number_format, sheet["D2"].number_format] == [
-        "yyyy-mm-dd hh:mm:ss",
-        "yyyy-mm-dd",
-    ]
+    formats = [sheet[cell].number_format for cell in ("C2", "D2")]
+    assert formats == ["yyyy-mm-dd hh:mm:ss", "yyyy-mm-dd"]
 
 
 def test_a_sheet_of_excel_is_ready_to_be_read_and_filtered_and_has_names(tmp_path):
@@ -344,31 +339,25 @@ def test_files_say_in_which_unit_amounts_are(tmp_path, ending):
         assert units == ([row[-1] for row in rows] if header[-1] == "unit" else None)
 
 
-def test_a_wide_layout_says_the_unit_in_its_header(tmp_path):
-    table = ba.to_table(
-        held_in(*UNITS).assign(
-            account_type="ACCOUNT_TYPE_GENERAL", market_id="", timestamp=pd.Timestamp("2023-04-01")
-        )
-    )
-    note = table.attrs.get("balance_analysis", {})
-    table.attrs["balance_analysis"] = {**note, "assets": UNITS}
+@pytest.mark.parametrize(("labels", "party"), [({}, "a1"), ({"a1": "Alice"}, "Alice")])
+def test_a_wide_layout_has_names_and_the_unit_in_its_header(labels, party, tmp_path):
+    table = table_of([(*UNITS, "ACCOUNT_TYPE_GENERAL", "a1", "", START, 150_000)])
+    table.attrs["balance_analysis"] = {"assets": UNITS, "labels": labels}
     series = ba.balance_series(table, freq="1D")
     for frame, unit in ((series, "10^-5 tUSD"), (ba.to_units(series), "tUSD")):
         ba.write_table(frame, tmp_path / "x.csv")
-        assert [*pd.read_csv(tmp_path / "x.csv")][1] == f"tUSD/general/a1 [{unit}]"
+        assert [*pd.read_csv(tmp_path / "x.csv")][1] == f"tUSD/general/{party} [{unit}]"
 
 
 def test_a_folder_of_files_knows_no_more_than_they_know_together(tmp_path):
     noon = pd.Timestamp("2023-04-12T12:00Z")
     table = ba.to_table(SAMPLE, known=[("2023-04-01", "2023-05-01")])
-    one, other = (
-        table.balances.select(party_ids=[party])
-        for party in SAMPLE["party_id"].drop_duplicates()[:2]
-    )
+    parties = SAMPLE["party_id"].drop_duplicates()[:2]
+    one, other = (table.balances.select(party_ids=party) for party in parties)
     early = one.balances.between("2023-04-01", noon)
     late = other.balances.between(noon, "2023-05-01")
-    for name, part in (("a", early), ("b", late)):
-        ba.write_parquet(part, tmp_path / f"{name}.parquet")
+    ba.write_parquet(early, tmp_path / "a.parquet")
+    ba.write_parquet(late, tmp_path / "b.parquet")
     both, before = ba.read_parquet(tmp_path), noon - pd.Timedelta("1h")
     assert len(both) == len(early) + len(late)
     assert ba.balance_at(early, before)["balance"].notna().any()
