@@ -120,9 +120,9 @@ def play(session, archive, **places):
         (last,) = printed_commands(said)[-1:] or [last]
 
 
-def child(*arguments, **options):
+def child(*arguments, program=("-m", "balance_analysis"), **options):
     return subprocess.Popen(
-        [sys.executable, "-m", "balance_analysis", *map(str, arguments)],
+        [sys.executable, *program, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

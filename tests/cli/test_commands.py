@@ -6,8 +6,6 @@ import dataclasses
 import json
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from decimal import Decimal
@@ -20,7 +18,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.archive.exporting import ROWS, node_of
-from tests.cli.running import COMMANDS, SAMPLE, fails, interrupted, play, run, waiting
+from tests.cli.running import COMMANDS, SAMPLE, child, fails, interrupted, play, run, waiting
 from tests.loopback import Fault, spoilt
 
 LATE = 4_000_000_000 * 1_000_000
@@ -159,12 +157,8 @@ runpy.run_module("balance_analysis", run_name="__main__")
 
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGTERM, "typer"), (signal.SIGINT, "pandas")])
 def test_a_signal_while_python_imports_ends_with_130_in_one_line(number, name):
-    with subprocess.Popen(
-        [sys.executable, "-c", STARTING, name, "balance-analysis", "summary", SAMPLE],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    program = ["-c", STARTING, name, "balance-analysis"]
+    with child("summary", SAMPLE, program=program) as process:
         assert process.stdout.readline() == "importing\n"
         process.send_signal(number)
         said = process.communicate()

@@ -38,10 +38,8 @@ def test_every_option_reaches_the_node(command, node, tmp_path):
 
 def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):
     rate = ("--max-requests-per-second", 0.01, "--page-size", 20)
-    for command in (
-        ("export", tmp_path / "a", node.url),
-        ("fetch", node.url, "-o", tmp_path / "x"),
-    ):
+    export, fetch = ("export", tmp_path / "a", node.url), ("fetch", node.url, "-o", tmp_path / "x")
+    for command in (export, fetch):
         before, waits = len(node.requests), []
         with sleeping(waits.append):
             run(*command, "--since", "2023-05-01", "--until", "2023-05-02", *rate)

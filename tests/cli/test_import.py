@@ -77,8 +77,7 @@ def test_bad_rows_and_damage_end_with_5_and_what_is_before_is_kept(tmp_path):
 
 def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):
     write_segments(tmp_path / "segments", ROWS)
-    arguments = ("import", tmp_path / "segments", tmp_path / "hist")
-    said = fails(*arguments, code=2, folder=tmp_path)
+    said = fails("import", tmp_path / "segments", tmp_path / "hist", code=2, folder=tmp_path)
     assert "the archive comes first" in said
     with zipfile.ZipFile(next((tmp_path / "segments").iterdir())) as packed:
         packed.extractall(tmp_path / "deeper" / "unpacked" / "one")
@@ -93,15 +92,15 @@ def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):
 def test_segments_of_old_nodes_are_named_by_every_command(tmp_path):
     write_segments(tmp_path / "segments", ROWS)
     run("import", tmp_path / "archive", tmp_path / "segments")
-    for path in (old_segment(tmp_path / "old"), tmp_path / "old"):
-        for arguments in (
-            ("import", tmp_path / "other", path),
-            ("verify", tmp_path / "archive", "--against", path),
-            ("import", tmp_path / "other", path, "--dry-run"),
-        ):
-            said = fails(*arguments, code=5, folder=tmp_path)
-            assert "written by a node older than v0.71" in said
-            assert "take the zips of a node of v0.71 or newer" in said
+    old = old_segment(tmp_path / "old")
+    for arguments in (
+        ("import", tmp_path / "other", old),
+        ("verify", tmp_path / "archive", "--against", old.parent),
+        ("import", tmp_path / "other", old, "--dry-run"),
+    ):
+        said = fails(*arguments, code=5, folder=tmp_path)
+        assert "written by a node older than v0.71" in said
+        assert "take the zips of a node of v0.71 or newer" in said
     old_segment(tmp_path / "segments")
     said = run("import", tmp_path / "other", tmp_path / "segments").stderr
     assert "1 segment left out" in said

@@ -21,7 +21,7 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import cli, demo
-from tests.archive.exporting import ROWS, node_of
+from tests.archive.exporting import ROWS, client_of, node_of
 from tests.cli.running import COMMANDS, SAMPLE, fails, on_a_terminal, run
 from tests.loopback import Fault, LoopbackNode
 
@@ -151,7 +151,7 @@ def test_a_report_does_not_replace_the_file_of_its_units(name, world):
 
 def test_the_library_writes_nothing_into_an_archive(whole):
     archive, table = whole, ba.Archive(whole).read()
-    with node_of(ROWS) as node, ba.Client(node.url) as client:
+    with client_of(node_of(ROWS)) as client:
         limits = ba.load_network_limits(client)
         for write_it in (
             lambda: ba.write_parquet(table, archive / "_limits.parquet"),
@@ -235,26 +235,19 @@ def evil(tmp_path):
     return tmp_path / "evil.parquet"
 
 
-def test_a_table_shows_what_a_terminal_would_obey(evil):
+def test_tables_and_what_is_said_of_a_choice_show_what_a_terminal_would_obey(evil, tmp_path):
     said = run("summary", evil, "--limit", 0)
-    assert is_harmless(said)
     assert "\\u001b" in said.stdout
-    lines = said.stdout.splitlines()
-    assert len(lines) == 1 + len(ba.summarize_accounts(ba.read_parquet(evil)))
-
-
-def test_what_is_said_of_a_choice_is_escaped(evil, tmp_path):
-    said = run("plot", evil, "--kind", "drawdown", "-o", tmp_path / "x.png")
-    assert is_harmless(said)
-    said = run("series", evil, "--party-id", f"y{ESCAPE[:8]}", "-o", tmp_path / "x.csv", code=2)
-    assert is_harmless(said)
+    accounts = ba.summarize_accounts(ba.read_parquet(evil))
+    assert len(said.stdout.splitlines()) == 1 + len(accounts)
+    drawn = run("plot", evil, "--kind", "drawdown", "-o", tmp_path / "x.png")
+    refused = run("series", evil, "--party-id", f"y{ESCAPE[:8]}", "-o", tmp_path / "x.csv", code=2)
+    assert all(map(is_harmless, (said, drawn, refused)))
 
 
 def test_errors_and_log_lines_are_escaped(tmp_path):
-    def fault(_index, _request):
-        return Fault.code(503, 14, f"{ESCAPE}\nERROR forged")
-
-    with LoopbackNode(ROWS, faults=fault) as node:
+    fault = Fault.code(503, 14, f"{ESCAPE}\nERROR forged")
+    with LoopbackNode(ROWS, faults=lambda *_: fault) as node:
         said = run("fetch", node.url, "-o", tmp_path / "x.parquet", "-vv", code=4)
     assert is_harmless(said)
     assert "\\u001b]0;gone" in said.stderr
@@ -288,12 +281,8 @@ def test_rows_on_a_terminal_are_escaped_and_in_a_pipe_are_as_they_are(evil):
 
 
 def test_no_module_of_the_command_line_prints_by_itself():
-    folder = Path(cli.__file__).parent
-    printing = {
-        path.name
-        for path in folder.glob("*.py")
-        if "typer.echo" in path.read_text(encoding="utf-8")
-    }
+    modules = Path(cli.__file__).parent.glob("*.py")
+    printing = {each.name for each in modules if "typer.echo" in each.read_text(encoding="utf-8")}
     assert printing == {"app.py", "output.py"}  # app prints the version
 
 

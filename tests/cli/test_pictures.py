@@ -37,11 +37,16 @@ def small(tmp_path_factory):
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """The figures that a command draws, kept open."""
+def axes_of(monkeypatch, tmp_path):
+    """Return a function that draws what a command plots, and returns the Axes and what is said."""
     figures = []
     monkeypatch.setattr(plt, "close", figures.append)
-    yield figures
+
+    def axes_of(*arguments):
+        said = draw("plot", *arguments, "-o", tmp_path / "x.png")
+        return figures[-1].axes[0], said
+
+    yield axes_of
     monkeypatch.undo()
     plt.close("all")
 
@@ -82,48 +87,43 @@ def test_what_is_given_is_not_chosen(tmp_path, small):
     assert said == f"Wrote {tmp_path / 'x.png'}\n"
 
 
-def test_the_interval_is_what_the_time_axis_shows(drawn, tmp_path, small):
-    arguments = ("-o", tmp_path / "x.png", "--since", "2023-04-10", "--until", "2023-04-12", "-q")
-    draw("plot", small, "--kind", "totals", *arguments)
-    low, high = (plt.matplotlib.dates.num2date(x) for x in drawn[-1].axes[0].dataLim.intervalx)
+def test_the_interval_is_what_the_time_axis_shows(axes_of, small):
+    ax, _ = axes_of(small, "--kind", "totals", "--since", "2023-04-10", "--until", "2023-04-12")
+    low, high = (plt.matplotlib.dates.num2date(x) for x in ax.dataLim.intervalx)
     assert abs(low - pd.Timestamp("2023-04-10", tz="UTC")) < pd.Timedelta("1h")
     assert abs(high - pd.Timestamp("2023-04-12", tz="UTC")) < pd.Timedelta("1h")
 
 
-def test_the_drawdown_is_of_the_account_that_held_most_in_the_interval(drawn, tmp_path, small):
-    bounds = {"start": "2023-04-10", "end": "2023-04-12"}
-    accounts = ba.summarize_accounts(ba.read_parquet(small), **bounds)
-    accounts = accounts[accounts["asset_id"] == DAI].reset_index(drop=True)
-    most = accounts.iloc[max(range(len(accounts)), key=lambda i: int(accounts["maximum"][i] or 0))]
-    arguments = ("-o", tmp_path / "x.png", "--since", bounds["start"], "--until", bounds["end"])
-    draw("plot", small, "--kind", "drawdown", "--asset-id", DAI, *arguments)
-    levels = drawn[-1].axes[0].lines[0].get_ydata()
+def test_the_drawdown_is_of_the_account_that_held_most_in_the_interval(axes_of, small):
+    dai = ba.read_parquet(small).balances.select(asset_id=DAI)
+    accounts = ba.summarize_accounts(dai, start="2023-04-10", end="2023-04-12")
+    most = accounts.sort_values("maximum", na_position="first").iloc[-1]
+    bounds = ("--since", "2023-04-10", "--until", "2023-04-12")
+    ax, _ = axes_of(small, "--kind", "drawdown", "--asset-id", DAI, *bounds)
+    levels = ax.lines[0].get_ydata()
     assert max(levels) == float(most["maximum"])
     assert levels[0] == float(most["opening"])
 
 
-def test_whole_units_have_the_asset_s_symbol(drawn, tmp_path, small):
-    options = ("--asset-id", "tUSD", "--assets", ASSETS)
-    bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
-    draw("plot", small, "--kind", "drawdown", "-o", tmp_path / "x.png", *options, *bounds)
-    assert "(tUSD)" in drawn[-1].axes[0].get_ylabel()
-    assert drawn[-1].axes[0].get_title("left").startswith("tUSD ")
+def test_whole_units_have_the_asset_s_symbol(axes_of, small):
+    ax, _ = axes_of(small, "--kind", "drawdown", "--asset-id", "tUSD", "--assets", ASSETS)
+    assert "(tUSD)" in ax.get_ylabel()
+    assert ax.get_title("left").startswith("tUSD ")
 
 
-def test_a_file_without_rows_is_drawn_as_such(drawn, tmp_path, small):
+def test_a_file_without_rows_is_drawn_as_such(axes_of, tmp_path, small):
     ba.write_parquet(ba.read_parquet(small).iloc[:0], tmp_path / "x.parquet")
     for kind in ("balances", "drawdown"):
-        draw("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png")
-        assert "no balance changes" in drawn[-1].axes[0].texts[0].get_text()
+        ax, _ = axes_of(tmp_path / "x.parquet", "--kind", kind)
+        assert "no balance changes" in ax.texts[0].get_text()
 
 
-def test_pictures_go_by_what_a_file_knows(gapped, drawn, tmp_path):
+def test_pictures_go_by_what_a_file_knows(gapped, axes_of, tmp_path):
     table = ba.Archive(gapped).read(partial=True)
     ba.write_parquet(table, tmp_path / "x.parquet")
-    said = draw("plot", tmp_path / "x.parquet", "-o", tmp_path / "x.png")
+    ax, said = axes_of(tmp_path / "x.parquet")
     assert "x.parquet: rows may be missing in 2" in said
-    legend = drawn[-1].axes[0].get_legend()
-    assert any("rows may be missing" in text.get_text() for text in legend.get_texts())
+    assert any("rows may be missing" in text.get_text() for text in ax.get_legend().get_texts())
 
 
 def test_a_report_of_a_file_is_that_of_the_library(small, tmp_path):

@@ -103,12 +103,10 @@ def test_a_stream_that_lacks_a_character_gets_its_code_and_the_whole_table():
 
 
 def test_help_lists_every_command_once_under_what_it_is_about():
-    said = run("--help").stdout
-    named = COMMANDS
-    lines = said.splitlines()
+    lines = run("--help").stdout.splitlines()
     assert all(any(line.startswith(panel) for line in lines) for panel in PANELS)
     starts = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()]
-    assert {name: starts.count(name) for name in named} == dict.fromkeys(named, 1)
+    assert {name: starts.count(name) for name in COMMANDS} == dict.fromkeys(COMMANDS, 1)
 
 
 COMPLETED = {
