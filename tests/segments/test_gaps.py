@@ -51,6 +51,7 @@ def test_what_a_block_changed_is_known_where_all_blocks_since_the_last_change_ar
     balances, held, first, since, when
 ):
     """The oracle has the balances of all blocks, whoever holds them."""
+    balances = {party: dict(sorted(changes.items())) for party, changes in sorted(balances.items())}
     # A network begins with the block 0 or 1.
     first = first or int(1 not in held)
     rows = [
@@ -65,13 +66,11 @@ def test_what_a_block_changed_is_known_where_all_blocks_since_the_last_change_ar
     def before(party, block):
         """Return the balance before a block; `None` where it isn't known."""
         earlier = [each for each in balances[party] if each < block]
-        if not earlier and first > 1:
+        since = max(earlier, default=1)
+        if not held.issuperset(range(since, block)) or (not earlier and first > 1):
             return None
-        if not held.issuperset(range(max(earlier, default=1), block)):
-            return None
-        return balances[party][earlier[-1]] if earlier else 0
+        return balances[party].get(since, 0) if earlier else 0
 
-    balances = {party: dict(sorted(changes.items())) for party, changes in sorted(balances.items())}
     seen = [(party, block) for party in balances for block in balances[party] if block in held]
     known = {(x, block): before(x, block) for x, block in seen if before(x, block) is not None}
     with TemporaryDirectory() as folder:

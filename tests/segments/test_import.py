@@ -70,10 +70,8 @@ def test_segments_that_are_held_are_left_out_packed_or_not(tmp_path, imported):
 def test_rows_of_a_node_in_the_place_of_segments_are_compared_with_them(
     tmp_path, segments, imported
 ):
-    archive, lost = (
-        ba.Archive(shutil.copytree(imported, tmp_path / "archive")),
-        ROWS[len(ROWS) // 2],
-    )
+    archive = ba.Archive(shutil.copytree(imported, tmp_path / "archive"))
+    lost = ROWS[len(ROWS) // 2]
     day = pd.Timestamp(lost.timestamp_ns).date()
     (tmp_path / f"archive/changes/date={day}/changes.parquet").unlink()
     mend(node_of([row for row in ROWS if row != lost]), archive.uri)
@@ -149,14 +147,13 @@ def test_segments_of_another_network_leave_an_archive_with_rows_of_their_time_as
     *, tmp_path_factory, middle, ends, each, shift, has_true_ones
 ):
     folder, (first, last) = tmp_path_factory.mktemp("other"), (TIMES[place] for place in ends)
-    others = {
-        row.timestamp_ns: replace(
-            row, timestamp_ns=row.timestamp_ns + shift * 1000, party_id="ab" * 32
-        )
-        for row in matching(ROWS, start=first, end=last + 1)
-    }
+    times = {row.timestamp_ns: row for row in matching(ROWS, start=first, end=last + 1)}
+    others = [
+        replace(row, timestamp_ns=time + shift * 1000, party_id="ab" * 32)
+        for time, row in times.items()
+    ]
     early = matching(ROWS, end=TIMES[4]) if has_true_ones else []
-    write_segments(folder / "segments", [*others.values()], each=each, first=1000)
+    write_segments(folder / "segments", others, each=each, first=1000)
     write_segments(folder / "segments", early)
     archive = shutil.copytree(middle, folder / "archive")
     if any(first + shift <= time <= last + shift for time in TIMES[30:40]):
