@@ -38,17 +38,17 @@ LIMITS = {
 FLAGS = [*zip([each.name for each in fields(SNAPSHOT)][:5], LIMITS, strict=False)]
 """The five booleans, as a snapshot and the interface call them."""
 
+
+def enabled_from(nanoseconds):
+    moment = pd.Timestamp(nanoseconds, tz="UTC")
+    return {"propose_asset_enabled_from": moment}, {"proposeAssetEnabledFrom": str(nanoseconds)}
+
+
 CHANGES = [
     ({}, {}),
     *(({name: not getattr(SNAPSHOT, name)}, {x: not LIMITS[x]}) for name, x in FLAGS),
     ({"propose_market_enabled_from": None}, {"proposeMarketEnabledFrom": "0"}),
-    *(
-        (
-            {"propose_asset_enabled_from": pd.Timestamp(n, tz="UTC")},
-            {"proposeAssetEnabledFrom": str(n)},
-        )
-        for n in (-1, 9214646400987654321)
-    ),
+    *(enabled_from(nanoseconds) for nanoseconds in (-1, 9214646400987654321)),
     # No extra field hides a known one.
     ({"extra": {**SNAPSHOT.extra, "genesisLoaded": False}}, {}),
 ]

@@ -95,10 +95,8 @@ def from_any_row(asked, items, data):
     """Return a row that a question lists, or `None`, and whether the page is after or before it."""
     listed = asked[2].ask([item for item in items if item[0] not in (FIRST, LAST)])
     rows = [place(edge["node"]) for edge in listed["edges"]] if listed else []
-    return data.draw(st.none() | st.sampled_from(rows) if rows else st.none()), data.draw(SIDES)
-
-
-SIDES = st.sampled_from((AFTER, BEFORE))
+    row = st.none() | st.sampled_from(rows) if rows else st.none()
+    return data.draw(row), data.draw(st.sampled_from((AFTER, BEFORE)))
 
 
 def compare(asked, items, row=None, side=AFTER):

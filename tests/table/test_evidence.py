@@ -66,9 +66,11 @@ class Model:
     disputed: set = field(default_factory=set)
     starts: bool = False
 
+    def reached(self):
+        return {at for at, (_, reached, *_) in self.answers.items() if reached}
+
     def complete(self):
-        bad = {moment for moment, _ in self.bad}
-        return {at for at, (_, reached, *_) in self.answers.items() if reached and at not in bad}
+        return self.reached() - {moment for moment, _ in self.bad}
 
     def unproven(self):
         return {*self.answers} - self.complete()
@@ -79,12 +81,8 @@ class Model:
 
     def confirmed(self):
         doubted = {at for at, _ in self.disputed}
-        agreed = {
-            at
-            for at, node in self.agreed
-            if at in self.answers and are_independent(node, self.answers[at][0])
-        }
-        return (agreed & self.complete()) - doubted
+        agreed = {(at, node) for at, node in self.agreed if at in self.complete()}
+        return {at for at, by in agreed if are_independent(by, self.answers[at][0])} - doubted
 
     def state(self, at):
         if at not in self.answers:
@@ -94,8 +92,8 @@ class Model:
         return "confirmed" if at in self.confirmed() else "complete"
 
     def joined(self, newer):
-        again = {at for at, (_, reached, *_) in newer.answers.items() if reached}
-        kept = {at for at, (_, reached, *_) in self.answers.items() if reached} - again
+        again = newer.reached()
+        kept = self.reached() - again
         answers = self.answers | {at: x for at, x in newer.answers.items() if at not in kept}
         first = min(answers, default=None)
         return Model(
@@ -151,17 +149,12 @@ def assert_is(evidence, model):
     assert moments(evidence.unproven) == model.unproven()
     assert moments(evidence.confirmed) == model.confirmed()
     assert moments(evidence.missing(0, LENGTH)) == model.missing(0, LENGTH)
-    incomplete = {
-        at
-        for at in range(LENGTH)
-        if at not in model.complete() and not (model.starts and at < min(model.answers, default=0))
-    }
+    incomplete = model.unproven() | model.missing(0, LENGTH)
     assert moments(evidence.incomplete(0, LENGTH)) == incomplete
     known = {(at, bad.account) for bad in evidence.set_aside for at in range(*bad.span)}
     assert known == model.bad
     without_account = {at for at, account in model.bad if account is None}
-    reached = {at for at, (_, reached, *_) in model.answers.items() if reached}
-    assert moments(evidence.complete_for_others) == reached - without_account
+    assert moments(evidence.complete_for_others) == model.reached() - without_account
     assert moments_of(evidence.agreed) == model.agreed
     assert moments_of(evidence.disputed) == model.disputed
     assert evidence.from_first_block == model.starts
