@@ -15,7 +15,7 @@ from functools import cache
 from itertools import accumulate, count, pairwise
 from zoneinfo import ZoneInfo
 
-from tests.moments import from_microseconds, to_microseconds
+from tests.moments import from_microseconds, to_microseconds, uncovered
 
 KEY = ("asset_id", "account_type", "party_id", "market_id")
 EXTERNAL = "ACCOUNT_TYPE_EXTERNAL"
@@ -28,14 +28,6 @@ def fit(rows):
         if abs(amount) >= TOO_LARGE:
             raise OverflowError(f"{amount} has more than 38 digits")
     return rows
-
-
-def half_even(exact):
-    """Return the integer next to a fraction, the even one of two that are as near."""
-    below, rest = divmod(exact.numerator, exact.denominator)
-    if 2 * rest == exact.denominator:
-        return below + below % 2
-    return below + (2 * rest > exact.denominator)
 
 
 @dataclass(frozen=True)
@@ -231,8 +223,7 @@ class World:
         seen = self.known
         for (start, end), whose in self.bad:
             if whose in (account, None):
-                parts = [part for a, b in seen for part in ((a, min(b, start)), (max(a, end), b))]
-                seen = tuple((a, b) for a, b in parts if a < b)
+                seen = tuple(part for span in seen for part in uncovered([(start, end)], *span))
         return seen
 
     def holders(self, by):
@@ -480,7 +471,7 @@ def averages(world, grid, by=KEY, *, partial=False):
     for key, holder in world.holders(by).items():
         for start, end in grid.periods(world):
             exact, share = holder.average(start, end)
-            average = half_even(exact) if share == 1 or (share and partial) else None
+            average = round(exact) if share == 1 or (share and partial) else None
             result.append((*key, start, end, average, *([float(share)] * partial)))
     return result
 
@@ -580,7 +571,7 @@ def _summary(holder, start, end):
         "outflow": outflow,
         "net": net,
         "internal": internal,
-        "average": half_even(exact) if share == 1 else None,
+        "average": round(exact) if share == 1 else None,
         "drawdown": deepest,
         "drawdown_at": known[falls.index(deepest)][0] if deepest else None,
         "zero_share": at_zero / time_known if known else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from contextlib import contextmanager
 from itertools import pairwise, product
@@ -33,15 +32,13 @@ OTHER = ("ea43", "ACCOUNT_TYPE_GENERAL", "b2", "")
 
 def table_of(rows):
     """Return a table of (asset, type, party, market, microseconds, balance) tuples."""
+    return table_from(arrow_of(rows))
+
+
+def arrow_of(rows):
+    """Return the same in Arrow."""
     columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
-    return table_from(arrow_of(columns))
-
-
-def arrow_of(columns):
-    types = [pa.string()] * len(ACCOUNT_KEY)
-    types += [pa.timestamp("us", "UTC"), pa.decimal128(38, 0)]
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
-    return pa.table(dict(zip(COLUMNS, arrays, strict=True)))
+    return pa.table(dict(zip(COLUMNS, columns, strict=True)), ARROW_SCHEMA)
 
 
 def table_from(arrow):
@@ -51,10 +48,7 @@ def table_from(arrow):
 
 def arrow_from(table):
     """Return a table's rows in Arrow, as they stand."""
-    plain = table[list(COLUMNS)].astype(dict.fromkeys(ACCOUNT_KEY, "str"))
-    columns = {name: pa.array(plain[name]) for name in COLUMNS}
-    ids = {name: columns[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY}
-    return pa.table(columns | ids, ARROW_SCHEMA)
+    return arrow_of(rows_of(table))
 
 
 def rows_of(table):
@@ -77,16 +71,9 @@ def _plain_column(column):
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         assert column.dtype.unit == "us"
         return [moment(value) for value in column]
-    if column.dtype == BALANCE_DTYPE:
-        return [None if value is None else int(value) for value in pa.array(column).to_pylist()]
-    if column.dtype == "float64":
-        return [None if math.isnan(value) else value for value in column.tolist()]
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return [None if pd.isna(value) else value for value in column.tolist()]
-    if column.dtype == "Int64":
-        return [None if pd.isna(value) else int(value) for value in column]
-    assert column.dtype == "int64"
-    return column.tolist()
+    kinds = {"category": str, "int64": int, "Int64": int, "float64": float, str(BALANCE_DTYPE): int}
+    kind = kinds[str(column.dtype)]
+    return [None if value is None else kind(value) for value in pa.array(column).to_pylist()]
 
 
 def cells_of(wide):

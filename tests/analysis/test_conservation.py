@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.analysis import oracle
+from tests.analysis.cases import keyed
 from tests.analysis.tables import (
     ACCOUNTS,
     BEGIN,
@@ -32,12 +33,9 @@ from tests.analysis.tables import (
 from tests.columns import ATTRS_KEY, BALANCE_DTYPE, EXTERNAL, TIMESTAMP_DTYPE, empty_table
 from tests.service.rows import from_node
 
-DTYPES = {
-    **dict.fromkeys(ba.ACCOUNT_KEY, "category"),
-    "timestamp": str(TIMESTAMP_DTYPE),
-    **dict.fromkeys(("delta", "net", "difference"), str(BALANCE_DTYPE)),
-    "reason": "category",
-}
+CASE = keyed(
+    ba.reconcile, oracle.differences, ("timestamp", "delta", "net", "difference", "reason")
+)
 OUTSIDE = ("VOTE", EXTERNAL, "network", "")
 
 
@@ -52,7 +50,7 @@ def flow_frame(entries):
 def differences(table, entries):
     """Return the records of a comparison, and how much was not compared."""
     result = ba.reconcile(table, flow_frame(entries))
-    assert list(dtypes_of(result, table).items()) == list(DTYPES.items())
+    assert list(dtypes_of(result, table).items()) == list(CASE.dtypes().items())
     return records(result), result.attrs[ATTRS_KEY]["not_compared"]
 
 

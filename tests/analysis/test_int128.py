@@ -28,11 +28,16 @@ repeated = st.builds(
 """Amounts whose sums need most bits."""
 
 
+few = st.lists(numbers, min_size=1, max_size=4).flatmap(
+    lambda few: st.lists(st.sampled_from(few), min_size=1, max_size=20)
+)
+"""Amounts of which many are equal."""
+
+
 @st.composite
-def runs(draw):
-    """Draw amounts, few of them different, and where runs of them begin."""
-    few = draw(st.lists(numbers, min_size=1, max_size=4))
-    values = draw(st.lists(st.sampled_from(few), min_size=1, max_size=20))
+def runs(draw, amounts):
+    """Draw amounts, and where runs of them begin."""
+    values = draw(amounts)
     starts = draw(st.sets(st.integers(0, len(values) - 1)).map(lambda places: {0, *places}))
     return values, np.array(sorted(starts))
 
@@ -125,13 +130,11 @@ def test_digits_of_any_sign_are_composed_exactly(digits, width):
     assert int128.integers_of(words) == [exact]
 
 
-@given(lists | repeated, st.data())
-def test_amounts_add_up_run_by_run(values, data):
-    inner = data.draw(st.sets(st.integers(1, len(values)))) - {len(values)}
-    starts = [0, *sorted(inner)]
-    stops = [*starts[1:], len(values)]
-    expected = [sum(values[a:b]) for a, b in zip(starts, stops, strict=True)]
-    assert int128.integers_of(int128.sum_words(summable(values), np.array(starts))) == expected
+@given(runs(lists | repeated))
+def test_amounts_add_up_run_by_run(case):
+    values, starts = case
+    expected = [sum(values[a:b]) for a, b in spans(values, starts)]
+    assert int128.integers_of(int128.sum_words(summable(values), starts)) == expected
 
 
 @given(st.data(), st.integers(1, 53))
@@ -161,7 +164,7 @@ def ints(least, most, count):
     )
 
 
-@given(runs(), ways)
+@given(runs(few), ways)
 def test_extremes_and_running_maxima_are_where_they_were_first_reached(case, way):
     values, starts = case
     words, places = way(values), [*spans(values, starts)]

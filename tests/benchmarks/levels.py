@@ -32,8 +32,8 @@ DRAINED, TOUCHED = 0.04, 0.08
 """The parts of the rows at balance 0, and of those that repeat the account's level."""
 
 
-def make_table(rows: int, accounts: int, *, duration: int = DAYS * DAY) -> pd.DataFrame:
-    """Return a table with a number of rows and accounts over some microseconds.
+def make_table(rows: int, accounts: int) -> pd.DataFrame:
+    """Return a table with a number of rows and accounts.
 
     Four of five accounts stand in the first block, the others begin within the first half. They
     have very different numbers of rows, and several share a block. A balance has up to 27 digits,
@@ -45,16 +45,14 @@ def make_table(rows: int, accounts: int, *, duration: int = DAYS * DAY) -> pd.Da
     keys = _keys(rng, accounts)
     ids = {name: pa.array(keys[name]).dictionary_encode() for name in ACCOUNT_KEY}
     columns = {name: each.take(pa.array(owner)) for name, each in ids.items()}
-    columns["timestamp"] = pa.array(
-        _moments(rng, blocks, duration)[block], pa.timestamp("us", "UTC")
-    )
+    columns["timestamp"] = pa.array(_moments(rng, blocks)[block], pa.timestamp("us", "UTC"))
     columns["balance"] = _balances(rng, owner, accounts)
     return to_frame(pa.table(columns))
 
 
-def _moments(rng: np.random.Generator, blocks: int, duration: int) -> NDArray[np.int64]:
+def _moments(rng: np.random.Generator, blocks: int) -> NDArray[np.int64]:
     """Return the blocks' times, the first of them the beginning of the first day."""
-    span = duration // blocks
+    span = DAYS * DAY // blocks
     moments = SINCE + np.arange(blocks) * span + rng.integers(0, span, blocks)
     moments[0] = SINCE
     return moments

@@ -9,13 +9,12 @@ import pandas as pd
 
 import balance_analysis.load.merge as merging
 from tests.analysis.tables import arrow_of, many_rows, table_from
-from tests.columns import ARROW_SCHEMA
 
 
 def test_rows_of_parts_are_let_go_before_the_last_block_of_the_table_is_filled(monkeypatch):
     monkeypatch.setattr(merging, "_PIECE", 50)
     monkeypatch.setattr(merging, "_BLOCKS", 4)
-    rows = arrow_of([*zip(*sorted(many_rows(), key=itemgetter(4)), strict=True)]).cast(ARROW_SCHEMA)
+    rows = arrow_of(sorted(many_rows(), key=itemgetter(4)))
     parts = [x for at in range(0, 2000, 600) for x in merging.sort_parts([rows.slice(at, 600)])]
     pieces = [weakref.ref(piece.base) for part in parts for piece in part.pieces]
     held = []

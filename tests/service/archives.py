@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from balance_analysis import Archive
 from balance_analysis.archive import datafile as rowfiles
 from balance_analysis.archive import layout
+from tests.analysis.tables import arrow_of
 from tests.archive.writing import answered, begin
 from tests.service.rows import (
     ACCOUNTS,
@@ -25,7 +26,6 @@ from tests.service.rows import (
     TYPES,
     Row,
     row_lists,
-    to_table,
 )
 
 START, END = BASE - 48 * HOUR, BASE + 24 * HOUR
@@ -101,7 +101,7 @@ def commit(writer, rows, stretch):
             # As no two runs begin at the same moment.
             asked_at = f"2023-06-01T00:00:00.{next(_MADE):06}+00:00"
             answer = (since, min(stop, stretch.end)), stretch.source, asked_at
-            rows_of_period = pa.concat_tables([known, to_table(part)])
+            rows_of_period = pa.concat_tables([known, arrow_of(part)])
             _put(writer, period, rows_of_period, *answer, reached=stretch.proven, height=HEIGHT)
             since = stop
 
@@ -110,7 +110,7 @@ def replace_rows(writer, period, rows):
     """Make other rows those of a period that is covered already."""
     span = layout.period_bounds(period, writer.manifest.partition)
     answer = span, SOURCE, "2023-06-02T00:00:00+00:00"
-    _put(writer, period, to_table(rows), *answer, height=HEIGHT + 1)
+    _put(writer, period, arrow_of(rows), *answer, height=HEIGHT + 1)
 
 
 def _put(writer, period, rows, *answer, **how):
@@ -125,7 +125,7 @@ def _put(writer, period, rows, *answer, **how):
 def _leave(writer, rows, *, torn):
     """Announce a period's file, replace it or not, and stop there, as a crash may."""
     period = layout.period_of(rows[0].time, writer.manifest.partition)
-    table = pa.concat_tables([writer.rows_of(period), to_table(rows)])
+    table = pa.concat_tables([writer.rows_of(period), arrow_of(rows)])
     content, note = rowfiles.encode_rows(table)
     file = layout.changes_file(period, writer.manifest.partition)
     writer.write_manifest(writer.manifest.announce(file, note, writer.manifest.evidence))

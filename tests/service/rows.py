@@ -9,8 +9,6 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from tests import loopback
-from tests.analysis.tables import arrow_of
-from tests.columns import ARROW_SCHEMA
 
 BASE = 1_682_899_200_000_000
 """Where a month begins, and so a day and an hour; microseconds since 1970."""
@@ -83,9 +81,3 @@ def block_of(count, time=BASE):
 def from_node(row):
     """Return a row of the tests' node."""
     return Row(*row.account, row.timestamp_ns // 1000, int(row.balance))
-
-
-def to_table(rows):
-    """Return rows as an Arrow table of the package's schema."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(ARROW_SCHEMA)
-    return arrow_of(columns).cast(ARROW_SCHEMA)

@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.table.schema import has_repeats, within
-from tests.analysis.tables import START, rows, rows_of, table_from
+from tests.analysis.tables import START, arrow_of, rows, rows_of, table_from
 from tests.columns import ARROW_SCHEMA, TIMESTAMP_DTYPE
-from tests.service.rows import to_table as arrow
 
 
 @given(rows, st.randoms(use_true_random=False), st.integers(0, 40))
 def test_rows_have_one_form_whatever_order_and_chunks_they_came_in(rows, random, cut):
-    whole = table_from(arrow(rows))
+    whole = table_from(arrow_of(rows))
     random.shuffle(rows)
-    parts = [arrow(rows[:cut]), arrow(rows[cut:])]
+    parts = [arrow_of(rows[:cut]), arrow_of(rows[cut:])]
     shared = [part.slice(at, 7) for part in parts for at in range(0, len(part), 7)]
     again = table_from(pa.concat_tables([ARROW_SCHEMA.empty_table(), *shared]))
     pd.testing.assert_frame_equal(again, whole)
@@ -32,7 +31,7 @@ def test_rows_have_one_form_whatever_order_and_chunks_they_came_in(rows, random,
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=300))
 def test_rows_of_one_account_and_moment_stay_in_the_order_in_which_they_came(keys):
     rows = [("a", "b", *key[:1], "", key[1], place) for place, key in enumerate(keys)]
-    placed = rows_of(table_from(arrow(rows)))
+    placed = rows_of(table_from(arrow_of(rows)))
     assert placed == sorted(rows, key=lambda row: row[:5])
 
 
@@ -40,7 +39,7 @@ def test_rows_of_one_account_and_moment_stay_in_the_order_in_which_they_came(key
 def test_a_repeat_is_two_rows_of_an_account_at_one_time(rows, again, random):
     rows = [*rows, *(rows[i] for i in again if i < len(rows))]
     random.shuffle(rows)
-    batches = arrow(rows).combine_chunks().to_batches()
+    batches = arrow_of(rows).combine_chunks().to_batches()
     keys = [row[:5] for row in rows]
     assert any(map(has_repeats, batches)) == (len(set(keys)) < len(keys))
 
@@ -54,10 +53,10 @@ def test_a_repeat_is_two_rows_of_an_account_at_one_time(rows, again, random):
 def test_rows_within_an_interval_keep_their_order_in_tables_and_batches(times, in_order, cut, span):
     times = sorted(times) if in_order else times
     rows = [("a", "b", "c", "", time, place) for place, time in enumerate(times)]
-    whole = arrow(rows)
+    whole = arrow_of(rows)
     table = pa.concat_tables([whole[:cut], whole[cut:]])
     batches = [within(batch, *span) for batch in table.combine_chunks().to_batches()]
-    expected = arrow([row for row in rows if span[0] <= row[4] < span[1]]).to_pylist()
+    expected = arrow_of([row for row in rows if span[0] <= row[4] < span[1]]).to_pylist()
     for kept in (within(table, *span), pa.Table.from_batches(batches, ARROW_SCHEMA)):
         assert kept.to_pylist() == expected
 
