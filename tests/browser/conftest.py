@@ -64,30 +64,24 @@ def gapped(tmp_path_factory):
     keys = [(asset, general, party(n), "") for n in range(1, 6)]
     keys += [(asset, "ACCOUNT_TYPE_MARGIN", party(n), MARKET) for n in (1, 2)]
     times = {key: rng.sample(range(BEGIN + n * DAY // 3, STOP), 30) for n, key in enumerate(keys)}
-    held = [(key, time, rng.randrange(10**37)) for key in keys for time in times[key]]
-    held += [((asset, general, "network", ""), BEGIN + HOUR, 10**36 + 1)]  # quiet since
-    held += [((asset, general, party(9), ""), BEGIN + 9 * DAY, 7)]  # its first row behind the gap
-    held += [((asset, general, HIDDEN, ""), BEGIN + 8 * DAY, 5)]
-    held += [(("BIG", general, party(n), ""), BEGIN, LARGEST) for n in (1, 2)]
-    held = [row for row in held if not GAP[0] <= row[1] < GAP[1]]
-    edges = (
-        (BEGIN, GAP[0], True),
-        (GAP[1], UNPROVEN[0], True),
-        (*UNPROVEN, False),
-        (UNPROVEN[1], STOP, True),
-    )
+    rows = [Row(*key, time, rng.randrange(10**37)) for key in keys for time in times[key]]
+    rows += [Row(asset, general, "network", "", BEGIN + HOUR, 10**36 + 1)]  # quiet since
+    rows += [Row(asset, general, party(9), "", BEGIN + 9 * DAY, 7)]  # its first row behind the gap
+    rows += [Row(asset, general, HIDDEN, "", BEGIN + 8 * DAY, 5)]
+    rows += [Row("BIG", general, party(n), "", BEGIN, LARGEST) for n in (1, 2)]
+    rows = [row for row in rows if not GAP[0] <= row.time < GAP[1]]
+    known = ((BEGIN, GAP[0]), (GAP[1], UNPROVEN[0]), (UNPROVEN[1], STOP))
     archive = write_archive(
         tmp_path_factory.mktemp("gapped") / "archive",
-        [Row(*key, time, balance) for key, time, balance in held],
-        stretches=[Stretch(*one) for one in edges],
+        rows,
+        stretches=[*(Stretch(*span) for span in known), Stretch(*UNPROVEN, proven=False)],
         partition="month",
     )
     names = {
         "assets": {asset: {"symbol": LONG, "decimals": 18}},
         "labels": {party(1): "Alice & co"},
     }
-    rows = [(*key, *row) for key, *row in held if key[0] == asset]
-    book = World(rows, known=tuple(each[:2] for each in edges if each[2])).book()
+    book = World([row for row in rows if row.asset_id == asset], known=known).book()
     with serving(archive, **names) as url:
         yield f"{url}/", book, archive
 
