@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from tests.report.reading import as_dicts, write_key
 from tests.serving import answering
 
-__all__ = ["as_dicts", "asking", "write_key"]
+__all__ = ["as_dicts", "asking", "rows_of", "write_key"]
 
 
 class Page:
@@ -25,6 +25,16 @@ class Page:
         answer = self.get(view, **query)
         assert answer.status == 200, answer.body
         return answer.json()
+
+
+def rows_of(records, *names):
+    """The rows of an answer, amounts as integers; of all columns, or some."""
+    names = names or [one["name"] for one in records["columns"]]
+    kinds = {one["name"]: one["kind"] for one in records["columns"]}
+    return [
+        tuple(int(x[n]) if kinds[n] == "amount" and x[n] is not None else x[n] for n in names)
+        for x in as_dicts(records)
+    ]
 
 
 @contextmanager

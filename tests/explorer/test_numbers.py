@@ -22,7 +22,7 @@ from tests.analysis.oracle import (
     summaries,
 )
 from tests.archive.writing import writer_of
-from tests.explorer.asking import as_dicts, asking, write_key
+from tests.explorer.asking import asking, rows_of, write_key
 from tests.moments import uncovered
 from tests.report.reading import read_page
 from tests.service.archives import Stretch, write_archive
@@ -90,16 +90,6 @@ class Periods(NamedTuple):
         return self.spans
 
 
-def rows_of(records, *names):
-    """The rows of an answer, amounts as integers; of all columns, or some."""
-    names = names or [one["name"] for one in records["columns"]]
-    kinds = {one["name"]: one["kind"] for one in records["columns"]}
-    return [
-        tuple(int(x[n]) if kinds[n] == "amount" and x[n] is not None else x[n] for n in names)
-        for x in as_dicts(records)
-    ]
-
-
 def spans_in(records):
     spans = rows_of(records, "start", "end")
     assert all(one[1] == other[0] for one, other in pairwise(spans))
@@ -116,6 +106,11 @@ def has_order(sizes):
     """Whether the largest come first, and what is not known last."""
     known = [size for size in sizes if size is not None]
     return sizes == sorted(known, reverse=True) + [None] * (len(sizes) - len(known))
+
+
+def check_gaps(about, world):
+    gaps = uncovered(world.known, about["start"], about["end"])
+    assert about["gaps"] == [[*gap] for gap in gaps]
 
 
 def check_holders(page, world, asset, at, last):
@@ -236,7 +231,7 @@ def test_every_number_is_one_of_sums_in_plain_integers(tmp_path, seed, monkeypat
     with asking(archive) as page:
         about = page("about")
         first, last = about["start"], about["end"]
-        assert about["gaps"] == [[*gap] for gap in uncovered(world.known, first, last)]
+        check_gaps(about, world)
         for asset in (one["id"] for one in about["assets"]):
             own = of_asset(world, asset)
             for at in (None, last, first, rng.randrange(first, last)):
@@ -271,6 +266,7 @@ def test_every_number_of_a_report_is_one_of_sums_in_plain_integers(tmp_path, see
     ba.write_report(archive, tmp_path / "report.html")
     page = Frozen(tmp_path / "report.html")
     about = page("about")
+    check_gaps(about, world)
     first, last = about["start"], about["end"]
     for asset in (one["id"] for one in about["assets"]):
         own = of_asset(world, asset)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.archive.writing import writer_of
-from tests.explorer.asking import as_dicts, asking, write_key
+from tests.explorer.asking import as_dicts, asking, rows_of, write_key
 from tests.moments import from_microseconds, to_microseconds
 from tests.service.archives import Stretch, commit, write_archive
 from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES, Row
@@ -30,6 +30,7 @@ GROWING = [
     for n, party in enumerate(PARTIES)
 ]
 NOTED = tuple(GROWING[0][:4])
+NEVER = None, None
 
 
 def archive_of(folder, rows, *stretches, **options):
@@ -172,20 +173,16 @@ def test_where_a_balance_comes_from_is_what_the_archive_explains(tmp_path):
     with asking(archive) as page:
         for at in (BEGIN, BEGIN + 2 * DAY, MIDDLE + 1, LAST):
             expected = archive.explain(NOTED, at=from_microseconds(at))
-            asked, heights = (
-                [*(ends or (None, None))] for ends in (expected.asked, expected.heights)
-            )
             answer = page("explain", accounts=[NOTED], at=at)
-            (one,) = as_dicts(answer["explanation"])
-            held = None if one["balance"] is None else int(one["balance"])
-            said = (held, one["why"], one["state"], one["source"])
-            assert said == (expected.balance, expected.why, expected.state, expected.source)
-            assert [one["first_asked_at"], one["asked_at"]] == [
-                each and to_microseconds(each) for each in asked
+            names = "balance", "why", "state", "source"
+            said = tuple(getattr(expected, name) for name in names)
+            asked = tuple(each and to_microseconds(each) for each in expected.asked or NEVER)
+            names += "first_asked_at", "asked_at", "first_block_height", "block_height"
+            assert rows_of(answer["explanation"], *names) == [
+                said + asked + (expected.heights or NEVER)
             ]
-            assert [one["first_block_height"], one["block_height"]] == heights
             cited = [row for row in (expected.before, expected.row, expected.after) if row]
-            assert [(row["file"], int(row["balance"])) for row in as_dicts(answer["cited"])] == [
+            assert rows_of(answer["cited"], "file", "balance") == [
                 (row.file, row.balance) for row in cited
             ]
 

@@ -265,17 +265,6 @@ def test_a_gap_of_an_archive_stands_at_the_top_and_its_coverage_and_limits_are_t
     assert f"{len(ba.Archive(folder).read(partial=True)):,}" in page.text("dd")
 
 
-def test_the_hours_before_a_node_s_oldest_row_are_not_called_complete(tmp_path):
-    start, end = RISING - 2 * HOUR, RISING + 12 * HOUR
-    with node_of(OF_ONE, head=STOP) as node:
-        run_export(node, tmp_path / "archive", start=start, end=end)
-    archive = ba.Archive(tmp_path / "archive")
-    for source in (archive, archive.read(partial=True)):
-        page = read_page(write(source, tmp_path))
-        assert page.bounds() == (start, end)
-        assert f"Not known to be complete: {range_text(start, RISING)}." in page.text("p")
-
-
 def test_a_part_of_an_archive_is_complete_and_what_lies_beyond_it_a_gap(folder, tmp_path):
     start, end = (from_microseconds(moment) for moment in (RISING + 3 * DAY, STOP))
     page = read_page(write(ba.Archive(folder), tmp_path, start=start, end=end))
