@@ -143,17 +143,17 @@ def test_quotients_are_rounded_half_to_even(data, bits):
     width = 61 - bits
     divisors = data.draw(ints(1, 2**bits - 1, len(values)))
     factors = [data.draw(st.integers(0, divisor)) for divisor in divisors]
-    products = [
-        digit * np.array(factors) for digit in int128.digits_of(int128.words_from(values), width)
-    ]
-    words = int128.compose(int128.divide(products, width, np.array(divisors)), width)
+    digits = list(int128.digits_of(int128.words_from(values), width))
+    products = [digit * np.array(factors) for digit in digits]
+
+    def quotients(digits, by):
+        return int128.integers_of(int128.compose(int128.divide(digits, width, by), width))
+
     cases = zip(values, factors, divisors, strict=True)
-    assert int128.integers_of(words) == [round(Fraction(v * f, d)) for v, f, d in cases]
-    by_one = int128.compose(
-        int128.divide(list(int128.digits_of(int128.words_from(values), width)), width, divisors[0]),
-        width,
-    )
-    assert int128.integers_of(by_one) == [round(Fraction(value, divisors[0])) for value in values]
+    expected = [round(Fraction(v * f, d)) for v, f, d in cases]
+    assert quotients(products, np.array(divisors)) == expected
+    by_one = [round(Fraction(value, divisors[0])) for value in values]
+    assert quotients(digits, divisors[0]) == by_one
 
 
 def ints(least, most, count):

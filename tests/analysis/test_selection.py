@@ -339,7 +339,6 @@ def test_an_interval_keeps_the_columns_of_ones_own():
     part = table.balances.between(at(48), at(96))
     desks = ba.totals(part, by="desk", start=at(48))["desk"]
     assert desks.astype("str").unique().tolist() == ["east", "west"]
-    assert records(ba.deltas(part)) == records(ba.deltas(table.balances.between(at(48), at(96))))
 
 
 PARTS = [

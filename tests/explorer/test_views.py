@@ -24,6 +24,8 @@ LARGEST = 10**38 - 1
 GENERAL, MARGIN = "ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"
 ALICE, BOB, MARKET = "a1" * 32, "b2" * 32, "c3" * 32
 HIDDEN = "p\nq\x01\u202er"
+HERS = ("VOTE", GENERAL, ALICE, "")
+STEPS = [(BEGIN + n * 60_000_000, n * 7919 % 1009) for n in range(500)]
 GROWING = [
     Row(ASSETS[0], TYPES[0], party, "", BEGIN + day * DAY, 100 * day + n)
     for day in range(1, 6)
@@ -40,9 +42,7 @@ def archive_of(folder, rows, *stretches, **options):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """An archive of few accounts, with names, a number that passes 38 digits, and 500 rows."""
-    rows = [
-        Row("VOTE", GENERAL, ALICE, "", BEGIN + n * 60_000_000, n * 7919 % 1009) for n in range(500)
-    ]
+    rows = [Row(*HERS, *step) for step in STEPS]
     rows += [
         Row("VOTE", MARGIN, ALICE, MARKET, BEGIN, 5),
         Row("VOTE", GENERAL, HIDDEN, "", BEGIN, 1),
@@ -86,24 +86,20 @@ def test_a_search_sends_the_largest_few_and_how_many_there_are(page):
 
 
 def test_rows_come_page_by_page_each_once_and_the_last_page_for_one_that_is_not_there(page):
-    account = ("VOTE", GENERAL, ALICE, "")
-    pages = [page("rows", accounts=[account], page=n) for n in range(4)]
+    pages = [page("rows", accounts=[HERS], page=n) for n in range(4)]
     assert [(one["page"], one["pages"], one["count"]) for one in pages] == [
         *((n, 3, 500) for n in (0, 1, 2, 2))
     ]
-    times = [row[0] for one in pages[:3] for row in one["rows"]["rows"]]
-    assert times == [BEGIN + n * 60_000_000 for n in range(499, -1, -1)]
+    rows = [row for one in pages[:3] for row in rows_of(one["rows"], "timestamp", "balance")]
+    assert rows == STEPS[::-1]
     assert len(pages[0]["rows"]["rows"]) == 200
 
 
 def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest(page):
-    account = ("VOTE", GENERAL, ALICE, "")
-    (line,) = page("series", accounts=[account], width=20)["series"]
+    (line,) = page("series", accounts=[HERS], width=20)["series"]
     drawn = list(zip(line["times"], map(int, line["balances"]), strict=True))
-    real = [(BEGIN + n * 60_000_000, n * 7919 % 1009) for n in range(500)]
-    assert set(drawn) <= set(real)
-    assert {real[0], real[-1]} <= set(drawn)
-    levels = [level for _, level in real]
+    assert {STEPS[0], STEPS[-1]} <= set(drawn) <= set(STEPS)
+    levels = [level for _, level in STEPS]
     assert {min(levels), max(levels)} <= {level for _, level in drawn}
     assert (len(drawn) < 100, line["rows"]) == (True, 500)
 
