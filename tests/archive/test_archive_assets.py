@@ -33,15 +33,6 @@ def archive(node, tmp_path):
     return ba.Archive(tmp_path / "a")
 
 
-@pytest.fixture
-def files(tmp_path):
-    """The files of the names, which differ from those of the archive."""
-    assets, labels = tmp_path / "assets.toml", tmp_path / "labels.csv"
-    assets.write_text(f'["{ASSET}"]\nsymbol = "tUSD"\ndecimals = 6\n')
-    labels.write_text(f"party_id,label\n{PARTY},Alice\n")
-    return {"ASSETS": str(assets), "LABELS": str(labels)}
-
-
 def test_an_archive_keeps_the_assets_of_all_exports(node, archive):
     assert archive.names().assets == ba.read_assets(NAMES)
     run_export(node, archive.uri, end=END)
@@ -126,26 +117,25 @@ def test_a_damaged_file_of_names_is_named_and_mended_by_giving_them_again(
 
 
 @pytest.mark.usefixtures("without_waits")
-def test_commands_keep_and_show_names_and_files_have_ids(node, archive, files, tmp_path):
-    given = ("--assets", files["ASSETS"], "--labels", files["LABELS"])
+def test_commands_keep_and_show_names_of_options_or_variables(node, whole, tmp_path):
+    assets, labels = tmp_path / "assets.toml", tmp_path / "labels.csv"
+    assets.write_text(f'["{ASSET}"]\nsymbol = "tUSD"\ndecimals = 6\n')
+    labels.write_text(f"party_id,label\n{PARTY},Alice\n")
     file, kept = tmp_path / "x.parquet", tmp_path / "b"
+    given = ("--assets", assets, "--labels", labels)
     run("fetch", node.url, "-o", file, "--asset-id", "tUSD", *given)
-    run("export", kept, node.url, *given)
+    variables = {"BALANCE_ANALYSIS_ASSETS": str(assets), "BALANCE_ANALYSIS_LABELS": str(labels)}
+    run("export", kept, node.url, env=variables)
     rows = [run("series", source, "--asset-id", "tusd").stdout for source in (file, kept)]
     assert rows[0] == rows[1]
     written = pd.read_csv(io.StringIO(rows[0]))
     assert {*zip(written["symbol"], written["asset_id"], strict=True)} == {("tUSD", ASSET)}
     names = ba.Archive(kept).names()
-    assert (names.assets, names.labels) == (archive.names().assets, ba.read_labels(LABELS))
+    assert (names.assets, names.labels) == (ba.read_assets(NAMES), ba.read_labels(LABELS))
     for source in (file, kept):
         shown = run("summary", source, "--asset-id", "tUSD", "--party-id", "ALICE").stdout
         assert ("tUSD" in shown, "Alice" in shown) == (True, True)
         assert (ASSET[:6] in shown, PARTY[:6] in shown) == (False, False)
+    assert "Alice" in run("summary", whole, "--party-id", "ALICE", env=variables).stdout
     run("summary", kept, "--party-id", "Alice", "-o", tmp_path / "y.csv")
     assert set(pd.read_csv(tmp_path / "y.csv")["party_id"]) == {PARTY}
-
-
-def test_variables_name_files_of_names(archive, files):
-    env = {f"BALANCE_ANALYSIS_{kind}": path for kind, path in files.items()}
-    named = run("summary", archive.uri, "--asset-id", "tusd", "--party-id", "ALICE", env=env)
-    assert "Alice" in named.stdout
