@@ -51,7 +51,7 @@ lists = st.one_of(map(lists_of, VALUES))
     st.sampled_from([START, TIMES[20], TIMES[len(TIMES) // 2]]),
     st.sampled_from([7, 5000]),
 )
-@settings(max_examples=25)
+@settings(max_examples=14)
 def test_a_node_that_takes_one_value_of_a_list_is_noticed(asked, place, start, page_size):
     node = knowing(ROWS, takes_one=place)
     with pytest.raises(ba.IncompleteError, match=SAID):
@@ -83,7 +83,7 @@ EDGE = TIMES.index(ROWS[-200].timestamp_ns // 1000)
     bad=None,
     asked={"market_ids": [VALUES["market_ids"][0], NOBODY]},
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_nodes_that_read_lists_are_never_refused_for_what_they_lack_or_spoil(
     lacks, headers, turns, bad, asked
 ):

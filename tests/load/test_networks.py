@@ -40,7 +40,7 @@ def of_another_network(shift):
     st.sampled_from([None, 0, 7, 7_000_000]),
     st.sampled_from([TIMES[0], TIMES[60]]),
 )
-@settings(max_examples=25)
+@settings(max_examples=16)
 def test_two_nodes_are_refused_exactly_if_their_networks_differ_where_both_know_all_rows(
     held, shift, start
 ):
@@ -69,7 +69,7 @@ def test_two_nodes_are_refused_exactly_if_their_networks_differ_where_both_know_
     st.tuples(stretches, st.booleans()),
     st.sampled_from([None, *TIMES[::8]]),
 )
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_nodes_of_one_network_are_not_refused_whatever_they_lack_or_spoil(
     behind, turns, alone, bad
 ):

@@ -414,7 +414,7 @@ def archive_of(rows, known, folder):
     (opened, archive_of),
     None,
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_what_was_held_at_a_tables_start_is_compared_as_far_back_as_both_know_it(
     tmp_path_factory, one, other, forms, start
 ):
