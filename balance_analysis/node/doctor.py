@@ -253,7 +253,10 @@ def _lists(ask: Asker, sample: walk.Listing) -> Outcome:
 
 Check = Callable[[Asker, walk.Listing], Outcome]
 _CHECKS: Final[dict[str, Check]] = {
-    find.__name__[1:]: find for find in (_reach, _cursors, _timestamps, _lists)
+    "reach": _reach,
+    "cursors": _cursors,
+    "timestamps": _timestamps,
+    "lists": _lists,
 }
 
 
