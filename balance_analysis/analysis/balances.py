@@ -533,7 +533,6 @@ def compare(
     words = sums.columns["words"]
     first, last = words.reshape(-1, 2, words.shape[1]).swapaxes(0, 1)
     is_first, is_last = unknown_in(sums).reshape(-1, 2).T == 0
-    is_unknown = ~as_of(steps, points)[1].reshape(-1, 2).all(axis=1)
     is_known = is_first & is_last
     change = int128.subtract(last, first)
     states = np.select(
@@ -549,7 +548,7 @@ def compare(
         change_percent=int128.quotients(percents, map(abs, int128.integers_of(first))),
         state=pd.Categorical(states, dtype=_CHANGES),
         accounts=groups.sizes,
-        unknown=np.bincount(groups.numbers[is_unknown], minlength=len(groups)),
+        unknown=groups.count(steps.are_unknown(points)),
     )
     result = largest(result, result["change"].abs(), None)
     result["state"] = result["state"].astype(_CHANGES)

@@ -30,7 +30,14 @@ from balance_analysis.table.display import UNITS_KEY, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts
 from balance_analysis.table.known import EVIDENCE_KEY, note_rows
 from balance_analysis.table.names import AssetsLike, carried, names_in, names_of
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, Ints, distinct_ids, number_ids
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    Ints,
+    Mask,
+    distinct_ids,
+    number_ids,
+)
 from balance_analysis.table.text import list_text
 
 T = TypeVar("T")
@@ -140,7 +147,11 @@ class Groups:
     @property
     def sizes(self) -> Ints:
         """The number of accounts in each group."""
-        return np.bincount(self.numbers, minlength=len(self))
+        return self.count(slice(None))
+
+    def count(self, accounts: Mask | slice) -> Ints:
+        """Return how many of the accounts in a mask each group has."""
+        return np.bincount(self.numbers[accounts], minlength=len(self))
 
 
 def make_groups(history: History, by: str | Sequence[str]) -> Groups:

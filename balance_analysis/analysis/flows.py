@@ -252,7 +252,7 @@ def flows_of(
     """
     groups, steps = door.make_groups(history, by), history.over(grid)
     masks = [history.is_changed, *(history.is_of(bad) for bad in history.set_aside)]
-    doubts = np.stack([np.bincount(groups.numbers, mask, len(groups)) for mask in masks], 1)
+    doubts = np.stack([groups.count(mask) for mask in masks], 1)
     runs = join(map_blocks(partial(_runs, grid.edges), steps))
     starts, count = runs.pop("starts"), len(runs["rows"])
     names = {"changes", "active", "unknown", "net", *({*_CELLS} & {*wanted})}
@@ -267,7 +267,7 @@ def flows_of(
     map_blocks(fill, steps)
     if np.any(np.diff(groups.numbers) != 1):
         runs["groups"] = groups.numbers.take(runs["groups"])
-    flows = door.Cells(groups.ids, {"doubts": doubts.astype(np.int64)}, runs | columns)
+    flows = door.Cells(groups.ids, {"doubts": doubts}, runs | columns)
     return [flows, changes_of(steps, groups)] if internal else [flows]
 
 

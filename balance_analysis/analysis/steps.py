@@ -118,6 +118,13 @@ class Steps:
         times = self.times[ends] if self.is_row.all() else self.row_times
         return np.array([times.min(), times.max()]) if len(times) else times
 
+    def are_unknown(self, points: Ints) -> Mask:
+        """Return a mask of the accounts whose balance is unknown at one of some points."""
+        is_unknown: Mask = self.times[self.heads] > points[0]
+        if self.valid_until is not None:
+            is_unknown = np.any(~as_of(self, points)[1].reshape(len(self), len(points)), axis=1)
+        return is_unknown
+
     def part(self, first: int, stop: int) -> Steps:
         """Return the accounts with numbers in [first, stop)."""
         rows = slice(self.bounds[first], self.bounds[stop])

@@ -478,9 +478,7 @@ def _of_parties(
     """
     steps, groups = history.at_points(grid), door.make_groups(history, by)
     changes = changes_of(steps, groups)
-    is_unknown = ~as_of(steps, grid.edges - 1)[1].reshape(-1, 2).all(axis=1)
-    unknown = np.bincount(groups.numbers[is_unknown], minlength=len(groups))
-    changes.by_group["unknown"] = unknown
+    changes.by_group["unknown"] = groups.count(steps.are_unknown(grid.edges - 1))
     return [changes, *_flows_of(grid, by, chosen, history)]
 
 

@@ -194,8 +194,16 @@ def _sum_up(changes: Columns, rows: Ints, first: int, *, gained: bool) -> Column
         "is_row": int128.sum_runs(changes["is_row"].take(rows), starts) > 0,
     }
     if gained:
-        words[np.flatnonzero(known)] = 0
-        columns["gained"] = int128.sum_words(words, starts)
+        gains = columns["words"].copy()
+        int128.subtract(columns["words"][1:], columns["words"][:-1], out=gains[1:])
+        gains[heads] = columns["words"][heads]
+        # A balance is no gain when it becomes known, and no loss when it ceases to be known.
+        turns = np.flatnonzero(known)
+        runs = np.searchsorted(starts, turns, "right") - 1
+        firsts = np.flatnonzero(np.diff(runs, prepend=-1))
+        turned = int128.sum_words(words.take(turns, axis=0), firsts)
+        gains[runs[firsts]] = int128.subtract(gains[runs[firsts]], turned)
+        columns["gained"] = gains
     return columns
 
 
@@ -374,8 +382,7 @@ def _changes_of_holders(by: Sequence[str], grid: Grid | None, history: History) 
     """Return the changes of holders' sums, for the points of a grid if given."""
     groups = door.make_groups(history, by)
     changes = changes_of(history.known_steps() if grid is None else history.at_points(grid), groups)
-    changed = groups.numbers[history.is_changed]
-    changes.by_group["changed"] = np.bincount(changed, minlength=len(groups))
+    changes.by_group["changed"] = groups.count(history.is_changed)
     return [changes]
 
 
