@@ -318,22 +318,22 @@ def _not_shared(
 ) -> Iterator[moments.Span]:
     """Yield the stretches that weren't compared whole, each with one state on each side.
 
-    A stretch that both sides lack is included only if an interval was asked for, and not before
-    either side's first block.
+    A stretch that both sides lack is included only if an interval was asked for, or if a node
+    wasn't asked for it, and not before either side's first block.
     """
     ours, theirs = (side.changes.within(start, end) for side in sides)
     answered = [*ours.answered, *theirs.answered]
-    begin = start if start != moments.EVER[0] else min((a for a, _ in answered), default=0)
-    stop = end if end != moments.EVER[1] else max((b for _, b in answered), default=0)
+    oldest = min(end, *(side.oldest for side in sides))
+    begin = start if start != moments.EVER[0] else min((a for a, _ in answered), default=oldest)
+    stop = end if end != moments.EVER[1] else max((b for _, b in answered), default=start)
     absent = moments.overlap(ours.missing(begin, stop), theirs.missing(begin, stop))
+    if (start, end) == moments.EVER:
+        absent = moments.between_all(absent, moments.overlap(*(side.asked for side in sides)))
+    left = moments.between_all([*answered, *absent], shared)
     cuts = [(begin, stop), *answered, *ours.complete, *theirs.complete, *shared]
     cuts += [span for side in sides for span in (*side.evidence.answered, *side.asked)]
     edges = sorted({edge for span in cuts for edge in span if begin <= edge <= stop})
-    for span in itertools.pairwise(edges):
-        is_absent = not moments.overlap(answered, [span])
-        is_asked = (start, end) != moments.EVER and bool(moments.overlap(absent, [span]))
-        if not moments.overlap(shared, [span]) and (is_asked or not is_absent):
-            yield span
+    yield from (span for span in itertools.pairwise(edges) if moments.overlap(left, [span]))
 
 
 def _side_by_side(streams: Sequence[Iterator[list[pa.Table]]]) -> Iterator[list[pa.Table]]:

@@ -189,6 +189,10 @@ def test_what_a_node_was_not_asked_for_is_not_missing_in_it(second, tmp_path):
         assert sorted(states) == ["missing", "not asked"]
     asked = [request.params["dateRange.startTimestamp"] for request in second.requests[before:]]
     assert min(int(moment) for (moment,) in asked) // 1000 == MIDDLE - 1
+    run_export(second, tmp_path / "a", start=START, end=START + 1)
+    gap = from_microseconds(START + 1), from_microseconds(MIDDLE)
+    expected = ((gap, "missing", "not asked"),)
+    assert ba.diff(tmp_path / "a", second.url).not_shared == expected
 
 
 def test_a_node_is_asked_for_the_accounts_of_the_other_side(second, tmp_path):
