@@ -272,21 +272,22 @@ class Evidence:
 
         A newer answer replaces the parts of older ones that it overlaps. If it isn't proven to have
         all rows, it only fills stretches without a proven answer. Answers that continue each other
-        are joined.
+        are joined. Where a replaced answer was confirmed, its node now agrees; if rows changed,
+        `without_agreements` must follow.
         """
         if self.filters != newer.filters:
             raise ValueError("evidence of different accounts can't be joined")
-        proven = [answer for answer in newer.answers if answer.reached]
-        unproven = [answer for answer in newer.answers if not answer.reached]
-        added = [*proven, *_outside(unproven, self.reached)]
-        older = _outside(self.answers, [answer.span for answer in added])
+        added = _outside(newer.answers, between_all(self.reached, newer.reached))
+        replaced = [answer.span for answer in added]
+        confirmed = _inside(self.answers, overlap(replaced, self.confirmed))
+        agreed = [*self.agreed, *((answer.span, answer.node) for answer in confirmed)]
         bad = _outside(self.set_aside, newer.reached)
         begin = min((each.bounds[0] for each in (self, newer) if each.answers), default=0)
         return replace(
             self,
-            answers=_joined([*older, *added]),
+            answers=_joined([*_outside(self.answers, replaced), *added]),
             set_aside=tuple(dict.fromkeys([*bad, *newer.set_aside])),
-            agreed=_merged_verdicts([*self.agreed, *newer.agreed]),
+            agreed=_merged_verdicts([*agreed, *newer.agreed]),
             disputed=_merged_verdicts([*self.disputed, *newer.disputed]),
             from_first_block=any(
                 each.from_first_block and each.bounds[0] == begin for each in (self, newer)

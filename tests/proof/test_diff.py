@@ -343,13 +343,16 @@ def test_segments_of_another_chain_confirm_nothing_whatever_rows_they_have(tmp_p
 
 
 def test_what_comes_again_as_it_was_stays_confirmed_and_what_changed_or_is_new_does_not(
-    node, second, tmp_path
+    held, second, tmp_path
 ):
     folder, before = tmp_path / "a", END - 10**10
     run_export(second, folder, start=START, end=before)
-    ba.confirm(folder, node.url)
+    ba.confirm(folder, held("segments"))
     run_export(second, folder, end=END, overlap="6h")
     assert confirmed(folder) == [(START, before)]
+    ba.import_segments(folder, held("segments"))
+    assert confirmed(folder) == [(START, before)]
+    assert ba.Archive(folder).status().confirmed_by == (second.url,)
     second.replace([ANOTHER if row is OTHER else row for row in ROWS])
     for later in (END + 1, END + 2):
         second.block_timestamp = later * 1000

@@ -96,11 +96,13 @@ class Model:
         kept = self.reached() - again
         answers = self.answers | {at: x for at, x in newer.answers.items() if at not in kept}
         first = min(answers, default=None)
+        replaced = {*newer.answers} - kept
+        agreeing = {(at, self.answers[at][0]) for at in self.confirmed() & replaced}
         return Model(
             self.accounts,
             answers,
             {(at, account) for at, account in self.bad if at not in again} | newer.bad,
-            self.agreed | newer.agreed,
+            self.agreed | newer.agreed | agreeing,
             self.disputed | newer.disputed,
             any(x.starts and min(x.answers, default=None) == first for x in (self, newer)),
         )
