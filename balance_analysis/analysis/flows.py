@@ -330,9 +330,9 @@ def flow_frame(
 ) -> pd.DataFrame:
     """Return `flows` in the long layout, with the wanted amounts, from the cells of `flows_of`.
 
-    With `full`, every group and period has a row: without rows in the table, amounts and counts
-    (Int64) are 0 if every change is known, else NA. Amounts are also NA if every change of the
-    period is unknown.
+    With `full`, every group and period has a row, and `is_known` says whether every change of it is
+    known: if so, amounts and counts (Int64) are 0 without rows in the table, else NA. Amounts are
+    also NA if every change of the period is unknown.
     """
     flows, *changes = cells
     gains = [join(map_sums(partial(gained, grid), each, gained=True)) for each in changes]
@@ -342,6 +342,7 @@ def flow_frame(
     if full:
         is_na = is_quiet & ~is_known
         counts = {name: pd.arrays.IntegerArray(measures[name], is_na) for name in COUNTS}
+        counts["is_known"] = is_known
         is_known = is_known & ((measures["unknown"] == 0) | (measures["changes"] != 0))
     names = [name for name in (*AMOUNTS, INTERNAL) if name in measures and name in wanted]
     ids, bounds = take_ids(flows.ids, measures["groups"]), grid.bounds(measures["periods"])

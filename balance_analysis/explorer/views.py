@@ -15,14 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import by_size, compare, held_at, holders, largest
-from balance_analysis.analysis.flows import (
-    AMOUNTS,
-    flow_frame,
-    flow_measures,
-    flows_of,
-    row_deltas,
-    sum_flows,
-)
+from balance_analysis.analysis.flows import AMOUNTS, row_deltas, sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid, grid_at
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.int128 import to_balances
@@ -359,17 +352,13 @@ def _totals(request: ViewRequest) -> dict[str, Any]:
 
 
 def _flows(request: ViewRequest) -> dict[str, Any]:
-    query, is_known = request.query, True
+    query, periods = request.query, list[pd.DataFrame]()
     name, grid = fitting_grid(query.start, query.end, _BARS)
-    periods: list[pd.DataFrame] = []
     for edges in request.state.parts(query.asset, grid.edges):
         history = request.rows(span=(int(edges[0]), int(edges[-1])))
-        part = Grid(edges, edges[:-1], grid.zone)
-        flows = flows_of(part, "asset_id", False, history)
-        periods.append(flow_frame(history, part, flows, full=True))
-        known = flow_measures(history, part, flows[0], full=True)["is_known"]
-        is_known &= bool(known.size and known.all())
+        periods.append(sum_flows(history, Grid(edges, edges[:-1], grid.zone), "asset_id"))
     sums = pd.concat(periods) if periods[1:] else periods[0]
+    is_known = len(sums) == len(grid) and bool(sums.pop("is_known").all())
     return {
         "freq": name,
         "flows": wire.to_records(sums.drop(columns="asset_id")),
@@ -440,7 +429,7 @@ def _party_asset(history: History, query: wire.Query) -> dict[str, wire.Records]
     return {
         "totals": wire.to_records(parties, ("accounts", *names, "internal")),
         "accounts": _with_keys(summarize_accounts(history, **query.bounds), names),
-        "flows": wire.to_records(flowed.drop(columns=["asset_id", "party_id"])),
+        "flows": wire.to_records(flowed.drop(columns=["asset_id", "party_id", "is_known"])),
     }
 
 

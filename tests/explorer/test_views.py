@@ -210,6 +210,11 @@ def test_a_view_of_too_many_rows_is_refused(tmp_path, monkeypatch):
         assert "choose a shorter range" in page.get("totals").error[2]
 
 
+def test_flows_without_an_account_are_unknown(tmp_path):
+    with asking(archive_of(tmp_path / "archive", [])) as page:
+        assert page("flows")["sum"] == dict.fromkeys(("inflow", "outflow", "net")) | {"unknown": 0}
+
+
 @pytest.mark.parametrize("view", ["totals", "flows", "rows"])
 def test_a_view_that_nobody_waits_for_stops_and_keeps_nothing(tmp_path, monkeypatch, view):
     archive = archive_of(tmp_path / "archive", GROWING)
