@@ -346,7 +346,9 @@ def _confirm(archive: "ba.Archive", other: str, form: str) -> int:
     confirmation = ba.confirm(archive, other)
     print_record(confirmation, form)
     if len(confirmation.rows):
-        say(f"The differences are in {archive.uri}/_disputes/; the archive is unchanged")
+        line = options.command_line("verify", archive.uri, "--against", other)
+        kept = f"The differences are in {archive.uri}/_disputes/; the archive is unchanged"
+        say(f"{kept}. `{line}` says what to do")
     status = archive.status(count_accounts=False)
     spans = [part for span in confirmation.shared for part in clipped(status.confirmed, *span)]
     why = "nothing: both must have all accounts, and their rows must have different origins"

@@ -230,7 +230,9 @@ def _differences(store: Store, difference: diff.Difference) -> Iterator[Problem]
     rows = difference.rows.assign(other=difference.other)
     for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
         begin, stop = moments.moment_text(day), moments.moment_text(day + pd.Timedelta(days=1))
-        mend = export_command(store, "--repair", "--since", begin, "--until", stop)
+        # The archive's own node would only repeat its rows.
+        repair = export_command(store, "--repair", "--since", begin, "--until", stop, url="URL")
+        mend = f"ask a third source which is right; `{repair}` takes the rows of the node at URL"
         what = diff.rows_text(differing, template)
         yield Problem("difference", what, f"{begin} to {stop}", mend)
 

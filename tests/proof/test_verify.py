@@ -538,7 +538,8 @@ def test_a_difference_from_a_node_is_a_problem_with_its_day_and_rows(folder, cha
     assert problem.where.startswith("2023-04-29")
     assert f"{node.url}{said}" in problem.what
     assert "the archive has" in problem.what
-    assert "--repair --since 2023-04-29" in problem.mend
+    assert "ask a third source" in problem.mend
+    assert f"export {folder} URL --repair --since 2023-04-29" in problem.mend
 
 
 def test_a_damaged_file_is_not_compared_and_the_others_are(node, folder):
