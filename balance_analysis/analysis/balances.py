@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import any_source, make_groups, to_integers
+from balance_analysis.analysis.door import any_source, group_names, make_groups, to_integers
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -33,7 +33,6 @@ from balance_analysis.analysis.grid import (
 from balance_analysis.analysis.history import AccountSlices, History
 from balance_analysis.analysis.steps import (
     ALWAYS,
-    NEVER,
     Steps,
     as_of,
     map_blocks,
@@ -44,7 +43,7 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import each_holder, sum_at, totals_of, unknown_in
 from balance_analysis.errors import logger
-from balance_analysis.table.moments import Instant, clipped, moment_text
+from balance_analysis.table.moments import EVER, Instant, clipped, moment_text
 from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
 from balance_analysis.table.text import spans_text
 
@@ -139,7 +138,7 @@ def warn_outside(history: History, instants: Ints, is_known: Mask) -> None:
 
     `is_known` has a flag for each account and instant, account by account.
     """
-    known = [*clipped(history.known or (), history.start, NEVER)]
+    known = [*clipped(history.known or (), history.start, EVER[1])]
     if not known or not len(is_known):
         return
     missing = np.sort(instants[~is_known.reshape(-1, len(instants)).any(axis=0)]).tolist()
@@ -426,7 +425,7 @@ def holders(
     else:
         points, _ = to_instants(at, to_zone(tz))
     history = source.history_at(points)
-    groups = make_groups(history, by)
+    groups = make_groups(history, group_names(by, history.columns))
     sums = sum_at(history.at(points), groups, points)
     warn_outside(history, points, sums.columns["known"] > 0)
     held = totals_of(sums, dt.UTC).rename(columns={"total": "balance"})
@@ -528,7 +527,8 @@ def compare(
     points = _to_points(at)
     source.warn_about_missing_accounts()
     history = source.history_at(points)
-    steps, groups = history.at(points), make_groups(history, by)
+    names = group_names(by, history.columns)
+    steps, groups = history.at(points), make_groups(history, names)
     sums = sum_at(steps, groups, points)
     words = sums.columns["words"]
     first, last = words.reshape(-1, 2, words.shape[1]).swapaxes(0, 1)

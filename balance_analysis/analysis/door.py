@@ -154,30 +154,30 @@ class Groups:
         return np.bincount(self.numbers[accounts], minlength=len(self))
 
 
-def make_groups(history: History, by: str | Sequence[str]) -> Groups:
-    """Group accounts that share their values in some columns.
+def make_groups(history: History, names: Sequence[str]) -> Groups:
+    """Group accounts that share their values in the columns of `group_names`.
 
-    Parameters
-    ----------
-    history
-        The accounts.
-    by
-        Names of the columns. NA is a value, sorted last. "asset_id" is put first if missing,
-        because amounts of different assets never mix.
+    NA is a value, sorted last.
 
     Raises
     ------
-    TypeError, ValueError
-        If `by` has an unknown name, a name twice, or one of `RESERVED_COLUMNS`, or an account has
-        two values in a column.
+    ValueError
+        If an account has two values in a column.
     """
-    names = group_names(by, history.columns)
     ids, numbers = distinct_ids(history.group_columns(names))
     return Groups(ids, numbers)
 
 
 def group_names(by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY) -> list[str]:
-    """Check `by`, and return the columns to group by: see `make_groups`."""
+    """Return the columns to group by.
+
+    "asset_id" is put first if missing, because amounts of different assets never mix.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `by` has an unknown name, a name twice, or one of `RESERVED_COLUMNS`.
+    """
     if not isinstance(by, Iterable):
         raise TypeError(f"by must name columns of {known}, not {by!r}")
     names = [by] if isinstance(by, str) else list(by)

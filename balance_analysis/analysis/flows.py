@@ -223,7 +223,7 @@ def flows(
 
 
 def sum_flows(
-    history: History, grid: Grid, by: str | Sequence[str], *, internal: bool = False
+    history: History, grid: Grid, by: Sequence[str], *, internal: bool = False
 ) -> pd.DataFrame:
     """Return `flows` of a history, with a row for every group and period: see `flow_frame`."""
     return flow_frame(history, grid, flows_of(grid, by, internal, history), full=True)
@@ -231,7 +231,7 @@ def sum_flows(
 
 def flows_of(
     grid: Grid,
-    by: str | Sequence[str],
+    by: Sequence[str],
     internal: bool,
     history: History,
     *,

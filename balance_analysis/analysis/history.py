@@ -179,7 +179,7 @@ class History:
         """
         if isinstance(freq, Grid):
             return freq
-        known = None if self.known is None else [*clipped(self.known, self.start, NEVER)]
+        known = None if self.known is None else [*clipped(self.known, self.start, EVER[1])]
         times = self.extent
         if self.has_openings and len(times):
             times = np.array([min(self.start, times[0]), times[-1]])
@@ -258,7 +258,7 @@ class History:
         begin = self.known[0][0] if self.known and self.notes.nothing_before else ALWAYS
         heads = steps.times[steps.heads]
         first = int(np.where(heads == ALWAYS, begin, heads).min())
-        every = [] if self.known is None else gaps_between(self.known, ALWAYS, NEVER)
+        every = [] if self.known is None else gaps_between(self.known, *EVER)
         gaps = [gap for gap in every if gap[0] < until and gap[1] > first + 1]
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
         if not (gaps or of_accounts or self.is_changed.any()):

@@ -323,13 +323,13 @@ def totals(
         yield result
 
 
-def _on_grid(grid: Grid, by: str | Sequence[str], history: History) -> list[door.Cells]:
+def _on_grid(grid: Grid, by: Sequence[str], history: History) -> list[door.Cells]:
     """Return the changes of the sums of a history's groups at a grid's points: see `_cells_at`."""
     return [_cells_at(history.at_points(grid), door.make_groups(history, by), grid.points)]
 
 
 def _changes_in(
-    grid: Grid, by: str | Sequence[str], has_start: bool, history: History
+    grid: Grid, by: Sequence[str], has_start: bool, history: History
 ) -> list[door.Cells]:
     """Return the changes of the sums of a history's groups within a grid.
 
@@ -404,7 +404,7 @@ def merged(history: History, by: str | Sequence[str]) -> History:
     Raises
     ------
     TypeError, ValueError
-        See `make_groups`.
+        See `group_names` and `make_groups`.
     """
     return next(each_holder(history, by, lambda holders: holders))
 

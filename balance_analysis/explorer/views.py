@@ -356,7 +356,7 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
     name, grid = fitting_grid(query.start, query.end, _BARS)
     for edges in request.state.parts(query.asset, grid.edges):
         history = request.rows(span=(int(edges[0]), int(edges[-1])))
-        periods.append(sum_flows(history, Grid(edges, edges[:-1], grid.zone), "asset_id"))
+        periods.append(sum_flows(history, Grid(edges, edges[:-1], grid.zone), ["asset_id"]))
     sums = pd.concat(periods) if periods[1:] else periods[0]
     is_known = len(sums) == len(grid) and bool(sums.pop("is_known").all())
     return {
