@@ -19,7 +19,7 @@ from balance_analysis.errors import BalanceAnalysisError, IncompleteError, Reque
 from balance_analysis.files.atomic import check_output
 from balance_analysis.fill import LAG, OVERLAP
 from balance_analysis.service import HOST
-from balance_analysis.table.moments import clipped, joined, moment_text, range_text, to_microseconds
+from balance_analysis.table.moments import clipped, joined, moment_text, range_text, to_spans
 from balance_analysis.table.text import count_text, spans_text
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ class _Report:
         """Say how many rows are new and what is incomplete; return the exit code."""
         manifest, uri = self.archive.snapshot().manifest, self.archive.uri
         evidence = manifest.evidence
-        spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
-        spans += [evidence.bounds] * fill_gaps
+        spans = [*to_spans(run.spans), *[evidence.bounds] * fill_gaps]
         gaps = joined(gap for span in spans for gap in evidence.incomplete(*span))
         nothing = "Nothing new" if manifest.files else "No row matches"
         is_bad = self._say(count_text(run.rows, "new row") if run.rows else nothing)
@@ -347,8 +346,7 @@ def _confirm(archive: "ba.Archive", other: str, form: str) -> int:
     print_record(confirmation, form)
     if len(confirmation.rows):
         line = options.command_line("verify", archive.uri, "--against", other)
-        kept = f"The differences are in {archive.uri}/_disputes/; the archive is unchanged"
-        say(f"{kept}. `{line}` says what to do")
+        say(f"The archive is unchanged; its _disputes/ has the differences, and `{line}` advice")
     status = archive.status(count_accounts=False)
     spans = [part for span in confirmation.shared for part in clipped(status.confirmed, *span)]
     why = "nothing: both must have all accounts, and their rows must have different origins"

@@ -217,8 +217,7 @@ def _about(request: ViewRequest) -> dict[str, Any]:
     ids = source.asset_ids(state)
     labels, names = state.names.shown("asset_id", ids), state.names
     named = {asset: assets.get(asset) or Asset(asset, 0) for asset in ids}
-    own = {key: x for key, x in names.labels.items() if not isinstance(key, str)}
-    of_accounts = {wire.write_key(key): label for key, label in own.items()}
+    own = {wire.write_key(key): x for key, x in names.labels.items() if not isinstance(key, str)}
     outline, before = state.outline, max(state.start - 1, 0)
     is_opened = outline.notes.nothing_before and bool(ids)
     is_opened |= bool(held_at(outline, np.array([before]))["balance"].notna().any())
@@ -232,7 +231,7 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         # The rest of each sentence is advice on loading.
         "left_out": [sentence.partition(";")[0] for sentence in outline.left_out],
         "opened": is_opened,
-        "labels": {**names.shown("party_id", names.called("party_id")), **of_accounts},
+        "labels": {**names.shown("party_id", names.called("party_id")), **own},
         "assets": [
             {
                 "id": asset,

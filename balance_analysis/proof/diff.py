@@ -590,12 +590,9 @@ def _with_verdicts(ours: Evidence, theirs: Evidence, difference: Difference, now
 
     Answers from before `now` don't settle disputes.
     """
-    shared = [
-        (moments.to_microseconds(a), moments.to_microseconds(b)) for a, b in difference.shared
-    ]
     times = map(moments.to_microseconds, difference.rows["timestamp"].drop_duplicates())
     differing_at = moments.joined((time, time + 1) for time in times)
-    shared += differing_at
+    shared = [*moments.to_spans(difference.shared), *differing_at]
     # With fewer accounts, or without a row in common, a node can't agree.
     if difference.filters != ours.filters.sorted() or not difference.common:
         shared = differing_at

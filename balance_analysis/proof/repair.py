@@ -247,8 +247,8 @@ def _rebuild(store: Store) -> bool:
         store.write(f"{layout.QUARANTINE}{layout.MANIFEST}", old)
     ends = [moment for entry in files.values() for moment in (entry.first, entry.last + 1)]
     known = [*moments.clipped(moments.joined(spans), min(ends, default=0), max(ends, default=0))]
-    committed = (map(moments.to_microseconds, span) for run in runs for span in run.committed)
-    known += moments.between_all([(start, end) for start, end in committed], damaged)
+    committed = moments.to_spans(span for run in runs for span in run.committed)
+    known += moments.between_all(committed, damaged)
     answers = (Answer(x, Node("unknown"), (0, 0), reached=False) for x in moments.joined(known))
     evidence = Evidence(query.filters, tuple(answers), disputed=_disputes_in(store))
     limits, content = None, store.read(layout.LIMITS)

@@ -175,6 +175,11 @@ def to_moments(spans: Iterable[Span]) -> tuple[Moments, ...]:
     return tuple((from_microseconds(start), from_microseconds(end)) for start, end in spans)
 
 
+def to_spans(intervals: Iterable[Moments]) -> list[Span]:
+    """Return spans of datetimes as spans of microseconds."""
+    return [(to_microseconds(start), to_microseconds(end)) for start, end in intervals]
+
+
 def to_duration(duration: Duration) -> dt.timedelta:
     """Return a duration as a timedelta.
 

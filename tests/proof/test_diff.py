@@ -269,7 +269,7 @@ def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothin
     before = archive.read()
     for _ in range(2):
         said = run("verify", folder, "--against", second.url, "--confirm", code=5).stderr
-        assert f"`balance-analysis verify {folder} --against {second.url}` says what" in said
+        assert f"`balance-analysis verify {folder} --against {second.url}` advice" in said
     assert archive.read().equals(before)
     (kept,) = (folder / "_disputes").iterdir()
     content = json.loads(kept.read_text())
