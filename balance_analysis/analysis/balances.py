@@ -425,7 +425,7 @@ def holders(
     else:
         points, _ = to_instants(at, to_zone(tz))
     history = source.history_at(points)
-    groups = make_groups(history, group_names(by, history.columns))
+    groups = make_groups(history, group_names(by, source.outline.columns))
     sums = sum_at(history.at(points), groups, points)
     warn_outside(history, points, sums.columns["known"] > 0)
     held = totals_of(sums, dt.UTC).rename(columns={"total": "balance"})
@@ -526,8 +526,7 @@ def compare(
     """
     points = _to_points(at)
     source.warn_about_missing_accounts()
-    history = source.history_at(points)
-    names = group_names(by, history.columns)
+    history, names = source.history_at(points), group_names(by, source.outline.columns)
     steps, groups = history.at(points), make_groups(history, names)
     sums = sum_at(steps, groups, points)
     words = sums.columns["words"]

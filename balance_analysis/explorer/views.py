@@ -357,18 +357,17 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
         history = request.rows(span=(int(edges[0]), int(edges[-1])))
         periods.append(sum_flows(history, Grid(edges, edges[:-1], grid.zone), ["asset_id"]))
     sums = pd.concat(periods) if periods[1:] else periods[0]
-    is_known = len(sums) == len(grid) and bool(sums.pop("is_known").all())
     return {
         "freq": name,
-        "flows": wire.to_records(sums.drop(columns="asset_id")),
-        "sum": _sum(sums, is_known=is_known),
+        "flows": wire.to_records(sums.drop(columns=["asset_id", "is_known"])),
+        "sum": _sum(sums),
     }
 
 
-def _sum(periods: pd.DataFrame, *, is_known: bool) -> dict[str, Any]:
+def _sum(periods: pd.DataFrame) -> dict[str, Any]:
     """Return the flows of all periods together; unknown unless the whole range is known."""
     changes, unknown = (int(periods[name].fillna(0).sum()) for name in ("changes", "unknown"))
-    is_known &= changes > 0 or unknown == 0
+    is_known = len(periods) and periods["is_known"].all() and (changes > 0 or unknown == 0)
     sums = {name: str(sum(map(int, periods[name].dropna()))) for name in AMOUNTS}
     return {name: sums[name] if is_known else None for name in sums} | {"unknown": unknown}
 

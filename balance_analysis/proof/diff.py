@@ -420,9 +420,8 @@ def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa:
         return _table_side(name or "table", source)
     if isinstance(source, Side | Client):
         return source
-    snapshot = getattr(source, "snapshot", None)
-    if snapshot is not None:
-        return archive_side(snapshot(), source.filters)
+    if hasattr(source, "snapshot"):
+        return archive_side(source.snapshot(), source.filters)
     if name and not are_segments(name):
         raise FileNotFoundError(
             f"there is no file, archive or segment {name!r}; name an archive, a file that `fetch` "
@@ -492,16 +491,14 @@ def _node(
 
     Its rows are buffered in a temporary file, as its evidence is known only after the last answer.
     """
-    since, filters = moments.EVER[0], Filters()
+    since, filters, spans = moments.EVER[0], Filters(), list[moments.Span]()
     if isinstance(mate, Side):
         since, filters = mate.start, mate.evidence.filters
+        opened = mate.known_since(since, filters) if start <= since <= end else since
+        spans = [*mate.changes.within(start, end).answered, (opened, since)]
+        spans = moments.joined(moments.clipped(spans, *moments.EVER))  # without an empty one
     source = NodeSource(client, filters, on_bad_rows="quarantine")
-    if isinstance(mate, Side):
-        spans = [*moments.clipped(mate.changes.answered, start, end)]
-        if start <= since <= end:
-            openings = [(mate.known_since(since, filters), since)]
-            spans = moments.joined([*spans, *moments.clipped(openings, *moments.EVER)])
-    else:
+    if not isinstance(mate, Side):
         spans = [source.interval(None if start == moments.EVER[0] else start, end)]
     path = Path(stack.enter_context(TemporaryDirectory(prefix="balance_analysis_")), "rows.parquet")
     with parquet_writer(path, schema.ARROW_SCHEMA) as writer:

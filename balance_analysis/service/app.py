@@ -192,8 +192,7 @@ def _of_hosts(app: ASGIApp, hosts: list[str]) -> ASGIApp:
         async def pass_on(scope: Scope, receive: Receive, _: Send) -> None:
             await app(scope, receive, send)
 
-        check = TrustedHostMiddleware(pass_on, hosts, www_redirect=False)
-        await check(scope, receive, refuse)
+        await TrustedHostMiddleware(pass_on, hosts, www_redirect=False)(scope, receive, refuse)
 
     return answer
 
