@@ -23,6 +23,7 @@ from balance_analysis.archive.manifest import (
     bound_manifest,
     export_command,
     read_manifest,
+    stray_advice,
     to_bytes,
 )
 from balance_analysis.archive.snapshot import Snapshot
@@ -32,7 +33,7 @@ from balance_analysis.files.parquet import write_rows
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_frame
-from balance_analysis.table.moments import Span
+from balance_analysis.table.moments import EVER, Span
 from balance_analysis.table.schema import ACCOUNT_KEY, NetworkLimits, canonical, within
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
@@ -136,15 +137,35 @@ class Writer:
             The file, as `encode_rows` returns it.
         evidence
             The archive's new evidence, for all of its rows.
+
+        Raises
+        ------
+        ArchiveDamagedError
+            If the manifest lacks the period, and its file has rows that would be lost.
         """
         content, entry = encoded
-        if self.manifest.files.get(period) != entry:
+        name, known = self.manifest.changes_file(period), self.manifest.files.get(period)
+        if known is None and self.store.has(name):
+            self._check_unlisted(name, content)
+        if known != entry:
             # Other rows may change the balances at the start of each later month.
             begin, _ = layout.period_bounds(period, self.manifest.partition)
             earlier = {at: file for at, file in self.manifest.checkpoints.items() if at <= begin}
             self.manifest = replace(self.manifest, checkpoints=earlier)
-            self._replace(self.manifest.changes_file(period), content, entry, evidence)
+            self._replace(name, content, entry, evidence)
         self.set_evidence(evidence)
+
+    def _check_unlisted(self, name: str, content: bytes) -> None:
+        """Raise ArchiveDamagedError if a file that the manifest lacks has other rows than these."""
+        try:
+            rows = decode_rows(self.store.read(name) or b"")
+        except (pa.ArrowException, OSError):
+            return
+        if merge_rows(rows, decode_rows(content), *EVER).conflicts.num_rows:
+            raise ArchiveDamagedError(
+                f"{self.store.uri}/{name} isn't in the manifest, and its rows would be lost: "
+                f"{stray_advice(self.store)}"
+            )
 
     def checkpoint(self) -> None:
         """Write a checkpoint for each month's start before the first gap; delete all others."""

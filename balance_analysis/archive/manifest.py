@@ -232,7 +232,16 @@ def _manifest(version: object, decoded: dict[str, Any]) -> Manifest:
 
 def _advice(store: Store) -> str:
     repair = export_command(store, "--repair")
-    return f"restore a backup of it, or rebuild it from the files with `{repair}`"
+    return f"rebuild it from the files with `{repair}`, or restore a backup of the whole archive"
+
+
+def stray_advice(store: Store) -> str:
+    """Return what to do about a file of rows that the manifest doesn't list."""
+    repair = export_command(store, "--repair")
+    return (
+        f"if the manifest is older than the file, remove {layout.MANIFEST} and rebuild it with "
+        f"`{repair}`; otherwise move the file out of the archive"
+    )
 
 
 def read_manifest(store: Store) -> Manifest:

@@ -91,9 +91,9 @@ def export(
     end
         The end (exclusive); by default now, less `lag`. The archive never ends beyond the node's
         last block; without block headers the newest row stands for that block. The block is left
-        out while the chain moves, as the node may still add rows to it. It is included once the
-        chain rests: the block is older than `lag`, and still the last one after ten seconds. An
-        export waits for that only if the archive lacks the block.
+        out if it is newer than `lag`, as the node may still add rows to it. An older one is
+        included once it is complete: ten seconds later it is still the last one, or a later one has
+        followed. An export waits for that only if the archive lacks the block.
     asset_id, party_ids, market_ids, account_types
         The accounts to export, as for `load_balance_changes`.
     assets, labels

@@ -263,9 +263,9 @@ class NodeSource:
     ) -> Generator[walk.Step, None, None]:
         """Yield the rows of [start, end) up to the last block that a node names, step by step.
 
-        That block is left out, since a node may still add rows to it, unless the chain is idle: the
-        block is older than `before` (in microseconds) and still the last one `RESTING` seconds
-        later. By default it is included only if the interval ends right after it.
+        That block is left out, since a node may still add rows to it, unless it is older than
+        `before` (in microseconds) and proves to be complete: see `_last_block`. By default it is
+        included only if the interval ends right after it.
         """
         known = start
         with contextlib.closing(self.rows(start, end)) as steps:
@@ -306,10 +306,10 @@ class NodeSource:
         return window
 
     def _last_block(self, head: int) -> Iterator[walk.Step]:
-        """Yield the last block, at `head` (in microseconds), as a step if the chain is idle.
+        """Yield the last block, at `head` (in microseconds), as a step once it is complete.
 
-        The last block that a node names may be unfinished. It is complete if it is still the last
-        one `RESTING` seconds later.
+        The last block that a node names may be unfinished. `RESTING` seconds later it is complete,
+        whether it is still the last one, as the chain is idle, or a later one has followed.
         """
         self.client.sleep(RESTING)
         best = next(x for x in self._addresses.values() if x.head == head)
@@ -318,9 +318,12 @@ class NodeSource:
         except (RequestError, IncompleteError) as error:
             logger.info("%s; its last block is left out", error)
             return
-        if step.head == head and step.end == head + 1 and not step.incomplete:
+        if step.head is None or step.head < head or step.end == head or step.incomplete:
+            return
+        if step.head == head:
             self._idle_end = head + 1
-            yield self._take(replace(step, knows=head + 1))
+            step = replace(step, knows=head + 1)
+        yield self._take(step)
 
     def evidence(self) -> Evidence:
         """Return the evidence for all yielded steps.

@@ -189,17 +189,20 @@ def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_sil
     these accounts have no older row, the same request asks for another account that has one. If the
     node names no last block (`is_silent`), the answer must also list a row at the end.
     """
-    since = end
+    since, is_near = end, True
     for turn in range(_MAX_PAGES):
-        low = max(walk.EARLIEST, since - walk.LONGEST_WINDOW)
-        is_near = start >= low
+        low, selection = max(walk.EARLIEST, since - walk.LONGEST_WINDOW), filters
+        window = walk.Window(low, since + is_silent, _SAMPLE if is_silent else 1)
         if turn:
+            is_near = is_near and start >= low
             far = walk.Window(low, start + 1 if is_near else since, _SAMPLE)
             selection = _with_another(ask, filters, far, turn, newest_first=is_near)
+            if selection == filters != Filters():
+                if not is_near:
+                    break
+                is_near = False  # the node has forgotten what was before `start`
+                continue
             window = walk.Window(low, since + 1, walk.USUAL_MAXIMUM)
-        else:
-            selection = filters
-            window = walk.Window(low, since + is_silent, _SAMPLE if is_silent else 1)
         listing, _ = walk.fetch_less(ask, selection, window, newest_first=True)
         times = to_numbers(listing.rows["timestamp"].cast(pa.int64())).tolist()
         rows: list[tuple[int | None, Account | None]] = [
@@ -223,20 +226,22 @@ def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_sil
 def _with_another(
     ask: walk.Ask, filters: Filters, window: walk.Window, turn: int, *, newest_first: bool
 ) -> Filters:
-    """Return filters that also select another account, with a row at the window's far side.
+    """Return filters that also select another account, with a row at the window's far side, if any.
 
-    Prefer accounts that occur rarely, and take a different one each turn.
+    Prefer the account of the oldest row, or with `newest_first` one that occurs rarely, and take a
+    different one each turn.
     """
     lists = filters.party_ids, filters.market_ids, filters.account_types
     if not any(lists):
         return Filters()
     listing, _ = walk.fetch_less(ask, Filters(), window, newest_first=newest_first)
-    accounts = accounts_in(listing.rows)
+    accounts = [x for x in accounts_in(listing.rows) if not filters.selects(x)]
     seen = Counter(party for _, _, party, _ in accounts)
     others = [account for account in accounts if account[3] or not filters.market_ids]
     if not others:
         return filters
-    others.sort(key=lambda account: seen[account[2]])
+    if newest_first:
+        others.sort(key=lambda account: seen[account[2]])
     _, kind, party, market = others[(turn - 1) % len(others)]
     parties, markets, kinds = (
         (*dict.fromkeys((*values, other)),) if values else ()

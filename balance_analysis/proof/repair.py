@@ -23,7 +23,12 @@ from balance_analysis.archive.runs import Run, RunWriter, iter_reports
 from balance_analysis.archive.sidecars import parse_limits
 from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
+from balance_analysis.errors import (
+    ArchiveDamagedError,
+    IncompleteError,
+    NetworkMismatchError,
+    logger,
+)
 from balance_analysis.files.atomic import DAMAGES, PathLike
 from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.fill.export import has_rows
@@ -103,13 +108,14 @@ def repair(
     Raises
     ------
     ArchiveError
-        If there is no archive. If the node has forgotten rows of a period, doesn't have all of it
-        yet, or is of another network (NetworkMismatchError): this period's file and later ones then
-        stay as they are. If the manifest is lost, and no run's report has the accounts that the
-        archive is bound to.
+        If there is no archive; if its manifest is lost, and no run's report has the accounts that
+        it is bound to; or if the node is of another network (NetworkMismatchError).
     ArchiveLockedError
         If another run is writing to the archive.
-    RequestError, DecodeError, IncompleteError, CheckError
+    IncompleteError
+        If the node has forgotten rows of a period, or doesn't have all of it yet. The period's file
+        then stays as it is, and all others are repaired first.
+    RequestError, DecodeError, CheckError
         As `load_balance_changes`. Periods that were repaired before stay repaired.
     ValueError
         If `start` is not before `end`.
@@ -118,7 +124,7 @@ def repair(
     """
     check_client(client)
     wanted = [] if start is None and end is None else [interval_of(start, end)]
-    store, changed = to_store(archive), list[str]()
+    store, changed, unproven = to_store(archive), list[str](), list[IncompleteError]()
     run = RunWriter(store, Run(kind="repair"), stats=RequestStats())
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": ON_BAD_ROWS}
     with contextlib.suppress(ArchiveDamagedError):
@@ -135,8 +141,13 @@ def repair(
             periods = sorted(damaged.union(*requested))
             for period in periods:
                 source = NodeSource(client, evidence.filters, stats=run.stats, **sizes)
-                if _repair_period(period, source, writer, run, damaged):
-                    changed.append(period)
+                try:
+                    if _repair_period(period, source, writer, run, damaged):
+                        changed.append(period)
+                except IncompleteError as error:
+                    unproven.append(error)
+            if unproven:
+                raise IncompleteError("; ".join(map(str, unproven)))
             if periods or left.problems:
                 # All files up to the first gap are sound now.
                 writer.write_manifest(replace(writer.manifest, checkpoints={}))
@@ -152,7 +163,7 @@ def _repair_period(
 
     Raises
     ------
-    ArchiveError
+    IncompleteError
         If the node may lack rows that the period had.
     NetworkMismatchError
         If the node isn't of the archive's network.
@@ -181,7 +192,7 @@ def _repair_period(
         had = [] if entry is None else [(entry.first, entry.last + 1)]
         needed = moments.overlap([*manifest.evidence.complete, *had], spans)
         if lost := moments.between_all(needed, proof.reached):
-            raise ArchiveError(
+            raise IncompleteError(
                 f"{stays} can't prove {spans_text(lost)}: it may have forgotten rows, doesn't "
                 "have all of them yet, or says that it may lack rows; ask a node that "
                 "reaches over this time, or restore a backup of the file"

@@ -26,6 +26,7 @@ from balance_analysis.archive.manifest import (
     Manifest,
     check_not_replaced,
     export_command,
+    stray_advice,
 )
 from balance_analysis.archive.sidecars import LIMITS_ADVICE, read_limits, read_names_file
 from balance_analysis.archive.snapshot import Snapshot, interval_of, with_snapshot
@@ -324,13 +325,10 @@ class _Checking:
         for name in self.store.names():
             if name in known or name.startswith(_UNLISTED) or is_leftover(name):
                 continue
-            period = layout.period_named(name, self.manifest.partition)
-            if period is not None and self._answered(period)[1]:
-                what = "is not in the manifest, although its period was answered"
-                yield Problem("rows", what, name, periods=(period,))
-            else:
-                what = "is not part of the archive"
-                yield Problem("stranger", what, name, "move it out of the archive")
+            what, mend = "is not part of the archive", "move it out of the archive"
+            if layout.period_named(name, self.manifest.partition) is not None:
+                what, mend = "is not in the manifest", stray_advice(self.store)
+            yield Problem("stranger", what, name, mend)
 
 
 def _read(store: Store, name: str, entries: Sequence[FileEntry]) -> tuple[pa.Table, FileEntry, str]:

@@ -25,7 +25,6 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from balance_analysis import __version__
 from balance_analysis.analysis.steps import in_one_thread
@@ -154,7 +153,7 @@ def create_app(
         routes=[Route(path, answer) for path, answer in routes.items()],
         middleware=[
             # A page that reaches this host by DNS rebinding still sends its own name.
-            Middleware(_of_hosts, hosts),
+            Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
             *_sharing(origins),
             # The fastest level: answers are so repetitive that higher levels save little.
             Middleware(GZipMiddleware, compresslevel=1),
@@ -178,23 +177,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost" or host.lower().endswith(".localhost")
-
-
-def _of_hosts(app: ASGIApp, hosts: list[str]) -> ASGIApp:
-    """Return an application for requests to these hosts; it refuses others as a node does."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async def refuse(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                error = HTTPException(400, "Host must name this machine or an allowed origin")
-                await _refuse(Request(scope), error)(scope, receive, send)
-
-        async def pass_on(scope: Scope, receive: Receive, _: Send) -> None:
-            await app(scope, receive, send)
-
-        await TrustedHostMiddleware(pass_on, hosts, www_redirect=False)(scope, receive, refuse)
-
-    return answer
 
 
 def _sharing(origins: list[str]) -> Iterator[Middleware]:

@@ -58,6 +58,9 @@ KNOWN = {
     "an older row of another account": (
         {}, {"start": START + 1, "party_ids": [PARTY]}, (START + 1, END), ""
     ),
+    "forgotten, and no row of the account": (
+        {"since": MIDDLE}, {"party_ids": ["f" * 64]}, (MIDDLE, END), FORGOT
+    ),
     "no headers": ({"head": MIDDLE, "block_headers": False}, {}, (START, NEWEST), SILENT),
     "no headers, and a row at the end": (
         {"block_headers": False}, {"end": MIDDLE}, (START, MIDDLE), ""

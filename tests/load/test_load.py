@@ -274,7 +274,7 @@ def test_the_table_knows_how_it_was_loaded():
     node = LoopbackNode(HISTORY, block_height=9, block_timestamp=TIMES[-1])
     table = load(node, account_types="general", page_size=PAGE, workers=1)
     note = table.attrs[ATTRS_KEY]
-    steps = [x for x in node.requests if x.get("pagination.newestFirst") == "false"]
+    steps = [x for x in node.requests if x.get("pagination.first") == str(PAGE)]
     assert note.keys() >= MEASURED
     assert note["seconds"] > 0
     assert note["bytes"] > len(table)

@@ -179,7 +179,6 @@ FILES = [
     (cut_beside_another, NAME, "bytes, not"),
     (note_another(rows=1), NAME, r"rows from \S+ to \S+, not 1 row from"),
     (note_another(first=START + 5 * HOUR), NAME, r"has \d+ rows from \S+ to \S+, not \d+ rows"),
-    (forget_second, NAME, "is not in the manifest"),
     (rewritten(with_row_at(START - HOUR), OLDEST), OLDEST, "1 of .* outside the answered time$"),
     (rewritten(with_row_at(START + 40 * HOUR)), NAME, "1 of its rows are outside its period"),
     (rewritten(repeated), NAME, "^1 of its rows repeat the account and timestamp of another$"),
@@ -454,8 +453,35 @@ def test_what_a_node_cannot_know_is_not_replaced(folder, kind, is_damaged):
     bounds, (serve, said) = {"start": start, "end": end}, HELPLESS[kind]
     if is_damaged:
         bounds = truncate(folder) or {}
-    with unchanged(folder), pytest.raises(ba.ArchiveError, match=said):
+    refused = ba.ArchiveError, ba.IncompleteError
+    with unchanged(folder), pytest.raises(refused, match=said):
         mend(serve(), folder, **bounds)
+
+
+def test_a_period_that_a_node_has_forgotten_does_not_keep_others_from_repair(whole, folder):
+    names = [name_of(period) for period in (FIRST, SECOND, "2023-04-30")]
+    for name in names[1:]:
+        (folder / name).unlink()
+    with node_of(matching(ROWS, start=START + DAY)) as node:
+        said = run("export", folder, node.url, "--repair", code=3).stderr
+    assert f"{SECOND} stays as it is" in said
+    assert [problem.where for problem in verify(folder).problems] == names[1:2]
+    assert (folder / names[2]).read_bytes() == (whole / names[2]).read_bytes()
+
+
+def test_an_older_manifest_loses_no_newer_file(whole, folder):
+    forget_second(folder)
+    edit_answers(folder, (START, START + 4 * HOUR), (START + 28 * HOUR, END))
+    (problem,) = (x for x in verify(folder).problems if x.kind != "checkpoint")
+    assert (problem.where, problem.what) == (NAME, "is not in the manifest")
+    assert MANIFEST in problem.mend
+    with node_of(matching(ROWS, start=START + 16 * HOUR)) as node, unchanged(folder / "changes"):
+        for option in ("--repair", "--fill-gaps"):
+            said = run("export", folder, node.url, option, code=5).stderr
+        assert f"{NAME} isn't in the manifest" in said
+        (folder / MANIFEST).unlink()
+        run("export", folder, node.url, "--repair", code=3)
+    assert ba.Archive(folder).read(partial=True).equals(ba.Archive(whole).read())
 
 
 def test_a_repair_of_a_whole_archive_asks_for_nothing_and_changes_nothing(node, folder):
