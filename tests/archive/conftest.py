@@ -9,11 +9,6 @@ import time
 import pytest
 import requests
 from botocore.loaders import JSONFileLoader
-from moto.moto_server.werkzeug_app import (
-    DomainDispatcherApplication,
-    MotoRequestHandler,
-    create_backend_app,
-)
 from werkzeug.http import http_date, parse_date
 from werkzeug.serving import make_server
 
@@ -53,8 +48,8 @@ def torn(made):
 class Front:
     """S3 that does one request at a time, as a store must, and what a test makes of it."""
 
-    def __init__(self):
-        self.s3 = DomainDispatcherApplication(create_backend_app)
+    def __init__(self, s3):
+        self.s3 = s3
         self.turn = threading.Lock()
         self.reset()
 
@@ -103,9 +98,11 @@ def _descriptions_read_once():
 
 @pytest.fixture(scope="session")
 def serving():
-    front = Front()
+    from moto.moto_server import werkzeug_app as moto  # noqa: PLC0415 - long to import
 
-    class Handler(MotoRequestHandler):
+    front = Front(moto.DomainDispatcherApplication(moto.create_backend_app))
+
+    class Handler(moto.MotoRequestHandler):
         def date_time_string(self, timestamp=None):
             return http_date(time.time() + front.clock)
 

@@ -9,7 +9,6 @@ import sys
 from decimal import Context, Decimal
 
 import numpy as np
-import openpyxl
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,6 +48,8 @@ def read(path):
 
 
 def sheet_at(path):
+    import openpyxl  # noqa: PLC0415 - long to import
+
     sheet = openpyxl.load_workbook(path).active
     assert not any(cell.data_type == "f" for row in sheet for cell in row)
     return sheet

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
-import distributed
 import matplotlib.pyplot as plt
 import nbformat
 import pandas as pd
@@ -47,6 +46,8 @@ def displayed(take):
     The block gets a list, to which each figure that is shown is added, as `take` returns it. A
     cluster's workers are threads: tests/scale has processes. Commands run here: tests/cli has them.
     """
+    import distributed  # noqa: PLC0415 - long to import
+
     shown, before = [], plt.get_backend()
 
     def show():

@@ -8,7 +8,6 @@ import signal
 
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 
 import balance_analysis as ba
 from balance_analysis import errors
@@ -19,6 +18,8 @@ from tests.scale.archives import SIZE, assert_same
 
 @pytest.fixture(scope="module")
 def client():
+    from distributed import Client, LocalCluster  # noqa: PLC0415 - long to import
+
     with (
         LocalCluster(
             n_workers=2,

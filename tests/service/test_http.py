@@ -7,8 +7,6 @@ import threading
 
 import pytest
 import requests
-from openapi_schema_validator import OAS31Validator
-from openapi_spec_validator import validate
 
 from tests.service.archives import Stretch, write_archive
 from tests.service.rows import BASE, HOUR, block_of
@@ -240,6 +238,8 @@ def described(sample):
 
 
 def test_the_description_is_openapi_and_has_every_parameter_of_the_interface(described):
+    from openapi_spec_validator import validate  # noqa: PLC0415 - long to import
+
     document = described[1]
     validate(document)
     parameters = document["paths"][CHANGES]["get"]["parameters"]
@@ -271,6 +271,8 @@ def test_the_description_is_openapi_and_has_every_parameter_of_the_interface(des
     ],
 )
 def test_answers_have_the_described_form(described, path, items, kind):
+    from openapi_schema_validator import OAS31Validator  # noqa: PLC0415 - long to import
+
     service, document = described
     schema = {"$ref": f"#/components/schemas/{kind}", "components": document["components"]}
     OAS31Validator(schema).validate(service.get(items, path).json())
