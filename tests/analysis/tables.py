@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise, product
 
 import pandas as pd
@@ -251,18 +252,17 @@ def own_groupings(draw):
     return by[draw(st.booleans()) and by[0] == "asset_id" :], by
 
 
-@st.composite
-def books(draw, amounts=moderate, times=times, most=25, openings=True):
+@cache
+def books(amounts=moderate, times=times, most=25, openings=True):
     """Draw rows, and openings from before BEGIN."""
     keys = st.tuples(accounts, times)
-    levels = draw(
-        st.one_of(
-            *(st.dictionaries(keys, kind, max_size=most) for kind in (amounts, st.just(0) | odd))
-        )
+    kinds = (st.dictionaries(keys, kind, max_size=most) for kind in (amounts, st.just(0) | odd))
+    rows = st.one_of(*kinds).map(
+        lambda levels: [(*key, time, balance) for (key, time), balance in levels.items()]
     )
-    rows = [(*account, time, balance) for (account, time), balance in levels.items()]
     before = st.tuples(amounts, st.integers(BEGIN - 9, BEGIN - 1))
-    return rows, draw(st.dictionaries(accounts, before, max_size=5)) if openings else {}
+    opened = st.dictionaries(accounts, before, max_size=5) if openings else st.just({})
+    return st.tuples(rows, opened)
 
 
 edges = st.integers(START - 2, START + 15)
