@@ -162,7 +162,7 @@ def test_it_fits_and_digits_stay_in_one_line_with_long_names_and_numbers(visit, 
 def test_axe_finds_no_violation_and_leaves_nothing_about_contrast_open(visit, axe, gapped):
     page = visit(gapped[0], "range=ALL")
     page.evaluate(f"{axe}; 0")
-    for name, (width, theme) in product(TABS, ((1280, "light"), (390, "dark"))):
+    for (width, theme), name in product(((1280, "light"), (390, "dark")), TABS):
         visit(gapped[0], f"range=ALL&tab={name}", width=width, theme=theme)
         page.evaluate(FEW)  # the other rows are as these
         # It can't see what is behind text in SVG: nothing is, and its ink is that of notes.
