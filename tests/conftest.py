@@ -6,8 +6,10 @@ import contextlib
 import gc
 import importlib
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 from xdist.scheduler import WorkStealingScheduling
@@ -18,6 +20,11 @@ sys.dont_write_bytecode = False
 
 # What a process has written outlives it, flushed or not; no test lets a machine lose its power.
 os.fsync = lambda _: None
+
+# Tests make and delete many thousands of small files: in memory, where it has room for them.
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
