@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -96,11 +96,16 @@ class Case:
 
     def grids(self, scale=1):
         """Draw what it may be asked of rows that lie some microseconds apart."""
-        if self.bounds in {"nothing", "moments"}:
-            return spans_of(scale).map(lambda span: Grid(None, *span))
-        fixed = st.integers(1, 30).map(lambda steps: Fixed(steps * scale))
-        free = {"interval": st.none(), "periods": st.none() | fixed}
-        return fixed_grids(scale, free.get(self.bounds, fixed))
+        return _grids(self.bounds, scale)
+
+
+@cache
+def _grids(bounds, scale):
+    if bounds in {"nothing", "moments"}:
+        return spans_of(scale).map(lambda span: Grid(None, *span))
+    fixed = st.integers(1, 30).map(lambda steps: Fixed(steps * scale))
+    free = {"interval": st.none(), "periods": st.none() | fixed}
+    return fixed_grids(scale, free.get(bounds, fixed))
 
 
 def keyed(*args, **options):

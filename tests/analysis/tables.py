@@ -289,12 +289,15 @@ bad_rows = st.lists(
 ).map(tuple)
 
 
+maybe_gaps, maybe_bad = st.none() | gaps, st.just(()) | bad_rows
+
+
 @st.composite
 def worlds(draw, amounts=moderate):
     """Draw what a table has and knows."""
     rows, opening = draw(books(amounts))
-    known = draw(st.none() | gaps)
-    bad = draw(st.just(()) | bad_rows) if known else ()
+    known = draw(maybe_gaps)
+    bad = draw(maybe_bad) if known else ()
     nothing_before = draw(st.booleans())
     return World(rows, opening, known, nothing_before, bad, BEGIN if opening else None)
 
