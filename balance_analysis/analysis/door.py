@@ -26,18 +26,11 @@ from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import AccountSlices, History, Source, over_slices
 from balance_analysis.analysis.steps import Columns, join
 from balance_analysis.errors import check_frame
+from balance_analysis.table import schema
 from balance_analysis.table.display import UNITS_KEY, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts
 from balance_analysis.table.known import EVIDENCE_KEY, note_rows
 from balance_analysis.table.names import AssetsLike, carried, names_in, names_of
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ATTRS_KEY,
-    Ints,
-    Mask,
-    distinct_ids,
-    number_ids,
-)
 from balance_analysis.table.text import list_text
 
 T = TypeVar("T")
@@ -54,12 +47,12 @@ def any_source(
     """
 
     def frames(slices: AccountSlices, *args: P.args, **options: P.kwargs) -> Iterator[pd.DataFrame]:
-        names = carried(slices.attrs.get(ATTRS_KEY))
+        names = carried(slices.attrs.get(schema.ATTRS_KEY))
         for result in function(slices, *args, **options):
             frame = pd.DataFrame(result)  # not a Table, whose attrs would be merged
             frame.attrs = dict(result.attrs)
             if names:
-                frame.attrs[ATTRS_KEY] = {**frame.attrs.get(ATTRS_KEY, {}), **names}
+                frame.attrs[schema.ATTRS_KEY] = {**frame.attrs.get(schema.ATTRS_KEY, {}), **names}
             yield frame
 
     signature = inspect.signature(function)
@@ -97,16 +90,16 @@ def frames_of(function: Callable[..., pd.DataFrame]) -> Callable[..., Iterator[p
 def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Combine results for different accounts into one, in a table's order, with their names."""
     whole = first = frames[0]
-    notes = first.attrs.get(ATTRS_KEY, {})
-    ids = [str(name) for name in first if name in ACCOUNT_KEY]
+    notes = first.attrs.get(schema.ATTRS_KEY, {})
+    ids = [str(name) for name in first if name in schema.ACCOUNT_KEY]
     if frames[1:]:
         if "asset_id" in first.columns.names:
             whole = pd.concat(frames, axis="columns", sort=False).sort_index(axis="columns")
         else:
             whole = concatenated(frames, ids)
-            order = np.argsort(number_ids(whole[ids]), kind="stable")
+            order = np.argsort(schema.number_ids(whole[ids]), kind="stable")
             whole = whole.take(order).reset_index(drop=True)
-        whole.attrs = {ATTRS_KEY: notes} if notes else {}
+        whole.attrs = {schema.ATTRS_KEY: notes} if notes else {}
         if EVIDENCE_KEY in notes:  # it is a table, as deltas are
             note_rows(whole)
     return with_names(whole, names_in(notes)) if ids and carried(notes) else whole
@@ -138,18 +131,18 @@ class Groups:
     """
 
     ids: pd.DataFrame
-    numbers: Ints
+    numbers: schema.Ints
 
     def __len__(self) -> int:
         """Return the number of groups."""
         return len(self.ids)
 
     @property
-    def sizes(self) -> Ints:
+    def sizes(self) -> schema.Ints:
         """The number of accounts in each group."""
         return self.count(slice(None))
 
-    def count(self, accounts: Mask | slice) -> Ints:
+    def count(self, accounts: schema.Mask | slice) -> schema.Ints:
         """Return how many of the accounts in a mask each group has."""
         return np.bincount(self.numbers[accounts], minlength=len(self))
 
@@ -164,11 +157,11 @@ def make_groups(history: History, names: Sequence[str]) -> Groups:
     ValueError
         If an account has two values in a column.
     """
-    ids, numbers = distinct_ids(history.group_columns(names))
+    ids, numbers = schema.distinct_ids(history.group_columns(names))
     return Groups(ids, numbers)
 
 
-def group_names(by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY) -> list[str]:
+def group_names(by: str | Sequence[str], known: Sequence[str] = schema.ACCOUNT_KEY) -> list[str]:
     """Return the columns to group by.
 
     "asset_id" is put first if missing, because amounts of different assets never mix.
@@ -227,7 +220,7 @@ def join_cells(parts: Sequence[Cells]) -> Cells:
     if len(parts) == 1:
         return parts[0]
     names, sizes = [*map(str, parts[0].ids)], [len(part.ids) for part in parts]
-    ids, numbers = distinct_ids(concatenated([part.ids for part in parts], names))
+    ids, numbers = schema.distinct_ids(concatenated([part.ids for part in parts], names))
     by_group = {
         name: np.zeros((len(ids), *column.shape[1:]), np.int64)
         for name, column in parts[0].by_group.items()
@@ -338,7 +331,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
         whole.isetitem(place, texts.cast(pa.float64()).to_numpy(zero_copy_only=False))
     if exact:
         units = dict(known.shown("asset_id", present))
-        whole.attrs[ATTRS_KEY] = {**whole.attrs.get(ATTRS_KEY, {}), UNITS_KEY: units}
+        whole.attrs[schema.ATTRS_KEY] = {**whole.attrs.get(schema.ATTRS_KEY, {}), UNITS_KEY: units}
     return whole
 
 
@@ -370,7 +363,7 @@ def to_integers(data: pd.DataFrame) -> pd.DataFrame:
     100000000000000000000000000000000000000
     """
     check_frame(data)
-    if data.attrs.get(ATTRS_KEY, {}).get(UNITS_KEY):
+    if data.attrs.get(schema.ATTRS_KEY, {}).get(UNITS_KEY):
         raise TypeError("amounts in whole units are floats: pass the frame from before `to_units`")
     exact = data.copy()
     for place, amounts in _amounts_in(data):

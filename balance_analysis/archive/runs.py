@@ -52,11 +52,6 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-def _new_id() -> str:
-    """Return the id of a run that starts now; ids sort by time."""
-    return f"{_now():{_STAMP}}-{secrets.token_hex(3)}"
-
-
 @dataclass(slots=True)
 class Run(Record):
     """The record of one run: what it did to an archive.
@@ -103,7 +98,7 @@ class Run(Record):
         The accounts that the archive is bound to, and the period of a file.
     """
 
-    id: str = field(default_factory=_new_id)
+    id: str = field(default_factory=lambda: f"{_now():{_STAMP}}-{secrets.token_hex(3)}")
     started: dt.datetime = field(default_factory=_now)
     kind: Kind = "export"
     ended: dt.datetime | None = None

@@ -276,7 +276,8 @@ class NodeSource:
                     # No node has a later block, so further answers would be empty.
                     break
         needs_last = known == end - 1 if before is None else known < min(end, before)
-        if needs_last and known == max(self._heads(), default=end):
+        heads = (x.head for x in self._addresses.values() if x.head is not None)
+        if needs_last and known == max(heads, default=end):
             yield from self._last_block(known)
 
     def _next_window(
@@ -476,9 +477,6 @@ class NodeSource:
         is_last = all(x.is_dead for x in self._addresses.values() if x is not address)
         policy = Retry(refusals=is_last, **retry)
         return Asker(self.client, address.url, self.stats, policy, is_strict)
-
-    def _heads(self) -> list[int]:
-        return [x.head for x in self._addresses.values() if x.head is not None]
 
     def _note_head(self, address: Address, head: int | None) -> None:
         with self._lock:

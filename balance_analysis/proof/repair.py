@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from balance_analysis import errors
 from balance_analysis.archive import datafile, layout
 from balance_analysis.archive.commit import Writer, merge_rows
 from balance_analysis.archive.lock import one_writer
@@ -23,12 +24,6 @@ from balance_analysis.archive.runs import Run, RunWriter, iter_reports
 from balance_analysis.archive.sidecars import parse_limits
 from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.errors import (
-    ArchiveDamagedError,
-    IncompleteError,
-    NetworkMismatchError,
-    logger,
-)
 from balance_analysis.files.atomic import DAMAGES, PathLike
 from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.fill.export import has_rows
@@ -124,10 +119,10 @@ def repair(
     """
     check_client(client)
     wanted = [] if start is None and end is None else [interval_of(start, end)]
-    store, changed, unproven = to_store(archive), list[str](), list[IncompleteError]()
+    store, changed, unproven = to_store(archive), list[str](), list[errors.IncompleteError]()
     run = RunWriter(store, Run(kind="repair"), stats=RequestStats())
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": ON_BAD_ROWS}
-    with contextlib.suppress(ArchiveDamagedError):
+    with contextlib.suppress(errors.ArchiveDamagedError):
         read_manifest(store)  # raises before a folder that isn't an archive gets a lock
     with one_writer(store):
         is_rebuilt, writer = _rebuild(store), Writer(store)
@@ -144,10 +139,10 @@ def repair(
                 try:
                     if _repair_period(period, source, writer, run, damaged):
                         changed.append(period)
-                except IncompleteError as error:
+                except errors.IncompleteError as error:
                     unproven.append(error)
             if unproven:
-                raise IncompleteError("; ".join(map(str, unproven)))
+                raise errors.IncompleteError("; ".join(map(str, unproven)))
             if periods or left.problems:
                 # All files up to the first gap are sound now.
                 writer.write_manifest(replace(writer.manifest, checkpoints={}))
@@ -192,19 +187,19 @@ def _repair_period(
         had = [] if entry is None else [(entry.first, entry.last + 1)]
         needed = moments.overlap([*manifest.evidence.complete, *had], spans)
         if lost := moments.between_all(needed, proof.reached):
-            raise IncompleteError(
+            raise errors.IncompleteError(
                 f"{stays} can't prove {spans_text(lost)}: it may have forgotten rows, doesn't "
                 "have all of them yet, or says that it may lack rows; ask a node that "
                 "reaches over this time, or restore a backup of the file"
             )
         is_known = _extent(new_entry) == _extent(entry) or conflicts.num_rows < old_rows.num_rows
         if not (new_entry and (is_known or _knows_another(source, writer, {*damaged, period}))):
-            raise NetworkMismatchError(
+            raise errors.NetworkMismatchError(
                 f"{stays} sends no row that the archive holds: it is of another network, or has "
                 "lost rows"
             )
         run.replaces(canonical(conflicts))
-        logger.warning("%s now has other rows than before", manifest.changes_file(period))
+        errors.logger.warning("%s now has other rows than before", manifest.changes_file(period))
         evidence = manifest.evidence.updated(proof).without_agreements([bounds])
         writer.put(period, (content, new_entry), evidence)
     run.commits(spans)
@@ -232,18 +227,18 @@ def _rebuild(store: Store) -> bool:
     old = store.read(layout.MANIFEST)
     try:
         parse(store, old)
-    except ArchiveDamagedError as error:
+    except errors.ArchiveDamagedError as error:
         runs = [*iter_reports(store)]
         query = next((run.query for run in runs if run.query is not None), None)
         if query is None:
-            raise ArchiveDamagedError(
+            raise errors.ArchiveDamagedError(
                 f"{store.uri}: no run's report has the accounts that it is bound to, so its "
                 "manifest can't be rebuilt; restore a backup of it"
             ) from error
     else:
         return False
     where = f"{store.uri}/{layout.MANIFEST}"
-    logger.warning("%s is damaged; rebuilding it, with everything unproven", where)
+    errors.logger.warning("%s is damaged; rebuilding it, with everything unproven", where)
     files, spans, damaged = dict[str, FileEntry](), list[moments.Span](), list[moments.Span]()
     for name in store.names(layout.CHANGES):
         if (period := layout.period_named(name, query.partition)) is not None:
@@ -252,7 +247,7 @@ def _rebuild(store: Store) -> bool:
                 files[period] = _sound_entry(store.read(name) or b"", bounds)
                 spans.append(bounds)
             except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-                logger.warning("%s/%s is left out: it %s", store.uri, name, error)
+                errors.logger.warning("%s/%s is left out: it %s", store.uri, name, error)
                 damaged.append(bounds)
     if old is not None:
         store.write(f"{layout.QUARANTINE}{layout.MANIFEST}", old)
@@ -278,7 +273,7 @@ def _disputes_in(store: Store) -> Verdicts:
             content = msgspec.json.decode(store.read(name) or b"")
             verdicts += msgspec.convert(content["disputed"], Verdicts)
         except (ValueError, LookupError, TypeError) as error:
-            logger.warning(
+            errors.logger.warning(
                 "%s/%s can't be read, so its disputes are lost: %s", store.uri, name, error
             )
     return tuple(dict.fromkeys(verdicts))

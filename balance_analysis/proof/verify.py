@@ -277,7 +277,8 @@ class _Checking:
             if fault:
                 return  # announced, but not written yet
             self.manifest = self.manifest.settle()
-        bounds, spans = self._answered(period)
+        bounds = period_bounds(period, self.manifest.partition)
+        spans = moments.overlap(self.manifest.evidence.answered, [bounds])
         fault = fault or find_wrong_rows(rows, entry, bounds, spans)
         if fault:
             self.balances, mend = None, ""
@@ -291,11 +292,6 @@ class _Checking:
             self.balances.append(datafile.last_rows(rows))
             if sum(part.num_rows for part in self.balances) > _BUFFER_ROWS:
                 self.balances = [datafile.merge_last_rows(self.balances)]
-
-    def _answered(self, period: str) -> tuple[moments.Span, list[moments.Span]]:
-        """Return a period's bounds and its answered stretches."""
-        bounds = period_bounds(period, self.manifest.partition)
-        return bounds, moments.overlap(self.manifest.evidence.answered, [bounds])
 
     def _check_checkpoint(self, moment: int) -> Iterator[Problem]:
         name = layout.checkpoint_file(moment)
