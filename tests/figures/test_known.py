@@ -70,8 +70,8 @@ def test_areas_reach_at_every_moment_as_far_as_what_is_known_to_be_held_and_owed
             assert {*reached} <= {None}
             continue
         up, down = (sum(x for x in known if x * sign > 0) / whole for sign in (1, -1))
-        assert max(*reached, 0) == pytest.approx(up, rel=1e-8)
-        assert min(*reached, 0) == pytest.approx(down, rel=1e-8)
+        assert max([*reached, 0]) == pytest.approx(up, rel=1e-8)
+        assert min([*reached, 0]) == pytest.approx(down, rel=1e-8)
 
 
 @pytest.mark.parametrize("plot", OF_TIME)
