@@ -118,7 +118,7 @@ def _filters(
         if name not in ACCOUNT_TYPES and not is_known_type(name):
             raise HTTPException(
                 400,
-                f"{TYPES}={name!r} is not an account type: send one such as {ACCOUNT_TYPES[-1]}",
+                f"{TYPES}={name!r} is not an account type: send one such as ACCOUNT_TYPE_GENERAL",
             )
     filters = Filters(
         _single(values, ASSET) or None,
