@@ -14,7 +14,7 @@ from balance_analysis.service.app import create_app as application
 from balance_analysis.service.server import serve
 from tests.loopback import CHANGES, LIMITS
 
-__all__ = ["CHANGES", "LIMITS", "Answer", "Service", "answering", "application", "serve", "serving"]
+__all__ = ["CHANGES", "LIMITS", "Answer", "Service", "answering", "application", "serving"]
 
 
 @contextmanager

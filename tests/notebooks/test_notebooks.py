@@ -3,18 +3,14 @@
 import re
 import runpy
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
-from unittest import mock
 
 import nbformat
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from balance_analysis import demo
 from tests.notebooks.running import FOLDER, NOTEBOOKS, PICTURE, draw_blank, kept, run, size_of
-from tests.serving import application, serve
 
 LARGEST = {"picture": 55_000, "all": 2_000_000}
 KINDS = ["text/html", "text/plain"]
@@ -29,38 +25,6 @@ def words(text):
     return re.sub(r"[-+]?[\d.,]*\d[\d.,]*", "0", text).split()
 
 
-class Remembering:
-    """A service that finds each answer once, however often it is asked for."""
-
-    def __init__(self, app):
-        self.app, self.answers = app, {}
-
-    async def __call__(self, scope, receive, send):
-        question, said = (scope.get("path"), scope.get("query_string")), []
-
-        async def note(message):
-            said.append(message)
-            await send(message)
-
-        if question not in self.answers:
-            await self.app(scope, receive, note)
-            self.answers[question] = said
-        else:
-            for message in self.answers[question]:
-                await send(message)
-
-
-@pytest.fixture(scope="module")
-def one_node(sample):
-    """Let notebooks, which ask for the same month, share one node."""
-    with (
-        serve(Remembering(application(sample))) as url,
-        mock.patch.object(demo, "serve_sample", return_value=nullcontext(url)),
-    ):
-        yield
-
-
-@pytest.mark.usefixtures("one_node")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_kept_in_it(path):
     for cell, outputs in run(nbformat.read(path, as_version=4), path.stem, take=draw_blank):
