@@ -1,8 +1,8 @@
 """Repair an archive: ask a node again for the periods whose files are damaged.
 
 A damaged file's rows aren't trusted: all answered parts of its period are asked for again, and the
-whole file is replaced. If the new file has the same bytes as the one that was written before,
-nothing else changes.
+whole file is replaced; a copy of the old one is kept. If the new file has the same bytes as the one
+that was written before, nothing else changes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def repair(
     Periods whose files are damaged, missing or wrong are asked for again. Checkpoints are rebuilt
     from sound files. A lost or damaged manifest is rebuilt from the files: everything is then
     unproven until `export` fills gaps, and all disputes that were ever recorded are open again.
-    Files that aren't part of the archive stay.
+    Files that aren't part of the archive stay, and `_quarantine/` keeps each file that is replaced.
 
     Parameters
     ----------
@@ -179,6 +179,7 @@ def _repair_period(
     content, new_entry = datafile.encode_rows(rows) if rows.num_rows else (b"", None)
     if new_entry == entry:
         if new_entry is not None:
+            _keep_old(period, content, writer, run)
             writer.store.write(manifest.changes_file(period), content)
     else:
         conflicts = merge_rows(old_rows, rows, *bounds).conflicts
@@ -201,9 +202,17 @@ def _repair_period(
         run.replaces(canonical(conflicts))
         errors.logger.warning("%s now has other rows than before", manifest.changes_file(period))
         evidence = manifest.evidence.updated(proof).without_agreements([bounds])
+        _keep_old(period, content, writer, run)
         writer.put(period, (content, new_entry), evidence)
     run.commits(spans)
     return new_entry != entry
+
+
+def _keep_old(period: str, content: bytes, writer: Writer, run: RunWriter) -> None:
+    """Copy a file to quarantine that is replaced: an older manifest may not know all its rows."""
+    old = writer.store.read(writer.manifest.changes_file(period))
+    if old is not None and old != content:
+        writer.store.write(f"{layout.QUARANTINE}{run.record.id}-{period}.parquet", old)
 
 
 def _knows_another(source: NodeSource, writer: Writer, wrong: set[str]) -> bool:

@@ -237,9 +237,11 @@ def test_a_wrong_file_is_named_and_mended(*, node, whole, folder, damage, name, 
     assert problem.mend.endswith(" --repair")
     assert re.search(said, problem.what)
     assert {each.kind for each in others} <= {"checkpoint"}
-    before = len(node.requests)
+    before, replaced = len(node.requests), (folder / name).exists() and (folder / name).read_bytes()
     done = mend(node, folder)
     assert done.left.is_whole
+    kept = [path.read_bytes() for path in folder.glob("_quarantine/*.parquet")]
+    assert (replaced in kept) == (kind == "rows" and (folder / name).read_bytes() != replaced)
     assert [*map(name_of, done.periods)] == [name] * (kind == "rows")
     assert (len(node.requests) > before) == (kind == "rows")
     assert lasting(folder) == lasting(whole)
