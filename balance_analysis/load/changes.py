@@ -215,6 +215,8 @@ def load_to_parquet(
     with replacing(target) as temporary, parquet_writer(temporary, schema.ARROW_SCHEMA) as writer:
         for batches in schema.gathered(load.batches(), ROW_GROUP):
             writer.write_table(schema.canonical(pa.Table.from_batches(batches)))
+            # The allocator keeps freed memory, more with each row group.
+            pa.default_memory_pool().release_unused()
         description = load.describe()
         writer.add_key_value_metadata(make_note({"load": description}))
     return description
