@@ -34,7 +34,7 @@ from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
 from balance_analysis.table import moments
 from balance_analysis.table.evidence import Answer, Evidence, Node, Verdicts
 from balance_analysis.table.schema import ARROW_SCHEMA, canonical, within
-from balance_analysis.table.text import spans_text
+from balance_analysis.table.text import list_text, spans_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def repair(
     """
     check_client(client)
     wanted = [] if start is None and end is None else [interval_of(start, end)]
-    store, changed, unproven = to_store(archive), list[str](), list[errors.IncompleteError]()
+    store, changed, unproven = to_store(archive), list[str](), dict[str, errors.IncompleteError]()
     run = RunWriter(store, Run(kind="repair"), stats=RequestStats())
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": ON_BAD_ROWS}
     with contextlib.suppress(errors.ArchiveDamagedError):
@@ -140,9 +140,12 @@ def repair(
                     if _repair_period(period, source, writer, run, damaged):
                         changed.append(period)
                 except errors.IncompleteError as error:
-                    unproven.append(error)
+                    unproven[period] = error
             if unproven:
-                raise errors.IncompleteError("; ".join(map(str, unproven)))
+                (_, error), *others = unproven.items()
+                names = list_text([name for name, _ in others])
+                also = f"; also left as they were: {names}" if others else ""
+                raise errors.IncompleteError(f"{error}{also}")
             if periods or left.problems:
                 # All files up to the first gap are sound now.
                 writer.write_manifest(replace(writer.manifest, checkpoints={}))
