@@ -37,7 +37,7 @@ from balance_analysis.table.known import note_rows
 from balance_analysis.table.moments import Instant
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names
 from balance_analysis.table.schema import ATTRS_KEY, COLUMNS
-from balance_analysis.table.text import facts_html
+from balance_analysis.table.text import html_table
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -87,7 +87,7 @@ class Archive:
         try:
             return self.status(count_accounts=False)._repr_html_()
         except (ArchiveError, OSError) as error:
-            return facts_html("Archive", [("archive", self.uri), ("state", str(error))])
+            return html_table("Archive", [("archive", self.uri), ("state", str(error))])
 
     def snapshot(self) -> Snapshot:
         """Return the archive's current state: its query, its evidence and its files."""

@@ -40,7 +40,7 @@ from balance_analysis.table.moments import (
     moment_text,
 )
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names, read_names
-from balance_analysis.table.text import count_text, facts_html, rows_html, spans_text
+from balance_analysis.table.text import count_text, html_table, spans_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -429,14 +429,9 @@ class Page:
             "start cursor": self.start_cursor or None,
             "end cursor": self.end_cursor or None,
         }
-        rows = [
-            (asset, name.removeprefix("ACCOUNT_TYPE_"), *others)
-            for asset, name, *others in self.table[:_SHOWN].itertuples(index=False, name=None)
-        ]
-        cut = f"; the first {_SHOWN}" if len(self.table) > _SHOWN else ""
-        title = f"{len(self.table):,} balance changes, as the node sent them{cut}"
-        shown = rows_html(title, [*self.table.columns], rows, cut=True)
-        return facts_html("Page of a node", facts.items()) + shown
+        title = f"Page of a node: {count_text(len(self.table), 'balance change')}, in its order"
+        shown = self.table.to_html(index=False, max_rows=_SHOWN, border=0)
+        return html_table(title, facts.items()) + shown
 
 
 def iter_pages(

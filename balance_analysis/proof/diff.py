@@ -390,7 +390,7 @@ def rows_text(rows: pd.DataFrame, template: str) -> str:
         cells = {str(name): "no row" if pd.isna(x) else str(x) for name, x in row.items()}
         cells |= {"timestamp": moments.moment_text(row["timestamp"]), "account": account}
         texts.append(template.format_map(cells))
-    return text.list_text(texts, sep="; ", rest="{} more rows differ")
+    return text.list_text(texts, sep="; ")
 
 
 @contextlib.contextmanager

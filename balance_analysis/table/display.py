@@ -31,7 +31,7 @@ from balance_analysis.table.text import (
     Frame,
     clipped,
     count_text,
-    facts_html,
+    html_table,
     list_text,
     printable,
     spans_text,
@@ -347,7 +347,7 @@ class BalancesAccessor:
         return "\n".join([self._title(), *facts, "", _preview(self._table).to_string()])
 
     def _repr_html_(self) -> str:
-        return facts_html(self._title(), self._facts()) + _preview(self._table).to_html(border=0)
+        return html_table(self._title(), self._facts()) + _preview(self._table).to_html(border=0)
 
     def _title(self) -> str:
         accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))

@@ -416,7 +416,7 @@ def _only(ids: list[str], word: str, what: str, known: Mapping[str, str]) -> str
     if len(ids) == 1:
         return ids[0]
     named = [f"{key} ({known[key]})" if known[key] else key for key in ids]
-    listed = list_text(named, _CANDIDATES, rest="and {} more")
+    listed = list_text(named, _CANDIDATES)
     raise ValueError(f"{what} id {word!r} may stand for {len(ids)}: {listed}; give one of the ids")
 
 

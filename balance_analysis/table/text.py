@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
@@ -26,10 +25,10 @@ _PARAMETER: Final = re.compile(
 LONG_ID: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _UNITS: Final = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
-_LEFT: Final = "text-align: left; vertical-align: top; padding: 0.2em 1em 0.2em 0"
-_WRAPPED: Final = f"{_LEFT}; overflow-wrap: anywhere; white-space: pre-line"
-_LINE: Final = f"{_LEFT}; white-space: nowrap"
-_CUT: Final = f"{_LINE}; max-width: 8em; overflow: hidden; text-overflow: ellipsis"
+_CELL: Final = (
+    "text-align: left; vertical-align: top; padding: 0.2em 1em 0.2em 0; overflow-wrap: anywhere; "
+    "white-space: pre-line"
+)
 
 
 def count_text(number: int, what: str) -> str:
@@ -43,23 +42,21 @@ def count_text(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def list_text(
-    texts: Sequence[str], most: int = 3, *, sep: str = ", ", rest: str = "{} more"
-) -> str:
+def list_text(texts: Sequence[str], most: int = 3, sep: str = ", ") -> str:
     """Return the first few texts, and the number of others.
 
     Examples
     --------
     >>> list_text(["a", "b", "c", "d"], 2)
-    'a, b, 2 more'
+    'a, b, and 2 more'
     """
     more = len(texts) - most
-    return sep.join([*texts[:most], *[rest.format(more)] * (more > 0)])
+    return sep.join([*texts[:most], *[f"and {more} more"] * (more > 0)])
 
 
 def spans_text(spans: Sequence[Span | Moments]) -> str:
     """Return spans as readable text: the first few, and the number of others."""
-    return list_text([range_text(*span) for span in spans], rest="and {} more")
+    return list_text([range_text(*span) for span in spans])
 
 
 def duration_text(length: dt.timedelta) -> str:
@@ -132,23 +129,19 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     Returns
     -------
     dict
-        {id: short form}. A long id keeps its first six and last four characters, or more if two ids
-        would look the same. A short id, such as `network` or `VOTE`, stays whole. No two ids have
-        the same short form.
+        {id: short form}; no two ids have the same. Long ids keep their first six and last four
+        characters, or more if two of them would look the same. Short ids, such as `network` or
+        `VOTE`, stay whole.
 
     Examples
     --------
     >>> short_ids(["c2071f9874933829eb432b1af0d776b5", "network"])
     {'c2071f9874933829eb432b1af0d776b5': 'c2071f…76b5', 'network': 'network'}
     """
-    distinct, labels, extra = dict.fromkeys(ids), dict[str, str](), 0
-    while left := distinct.keys() - labels.keys():
-        forms = {full: _cut(full, extra) for full in left}
-        # All earlier labels are shorter, so new forms can only collide with each other.
-        uses = Counter(forms.values())
-        labels |= {full: short for full, short in forms.items() if uses[short] == 1}
+    distinct, extra = dict.fromkeys(ids), 0
+    while len({*(forms := {full: _cut(full, extra) for full in distinct}).values()}) < len(forms):
         extra += 2
-    return {full: labels[full] for full in distinct}
+    return forms
 
 
 def _cut(full: str, extra: int) -> str:
@@ -232,8 +225,8 @@ class Record:
 
     def _repr_html_(self) -> str:
         if facts := list(self._facts()):
-            return facts_html(self._title(), facts)
-        return rows_html(self._title(), self._header, self._findings())
+            return html_table(self._title(), facts)
+        return html_table(self._title(), self._findings(), self._header)
 
 
 def _json_of(value: Any) -> object:  # noqa: ANN401 - any type
@@ -242,41 +235,24 @@ def _json_of(value: Any) -> object:  # noqa: ANN401 - any type
     return value.isoformat() if isinstance(value, dt.datetime) else asdict(value)
 
 
-def facts_html(title: str, facts: Iterable[tuple[str, object]]) -> str:
-    """Return names and values as an HTML table of two columns with a title.
-
-    Parameters
-    ----------
-    title
-        The table's title.
-    facts
-        Names with values: text, numbers, moments, booleans, or `None` if not set. Line breaks in
-        text are kept.
-    """
-    rows = [f"{_head(name, 'row')}{_cell(value)}" for name, value in facts]
-    return _table(title, rows)
-
-
-def rows_html(
-    title: str, names: Sequence[str], rows: Iterable[Sequence[object]], *, cut: bool = False
-) -> str:
+def html_table(title: str, rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
     """Return rows as an HTML table with a title, or the title alone without rows.
 
     Parameters
     ----------
     title
         The table's title.
-    names
-        The header.
     rows
-        Values as in `facts_html`, one for each name.
-    cut
-        Whether to keep each row on one line and cut long text. Copying the text, or pointing at it,
-        gives all of it.
+        Text, numbers, moments, booleans, or `None` if not set. Line breaks in text are kept.
+    header
+        The names of the columns.
     """
-    body = ["".join(_cell(value, cut=cut) for value in row) for row in rows]
-    head = "".join(_head(name, "col") for name in names)
-    return _table(title, [head, *body] if body else [])
+    body = "".join(_row("td", row) for row in rows)
+    if not body:
+        return f"<p><b>{_to_html(title)}</b></p>"
+    caption = f'<caption style="{_CELL}; font-weight: bold">{_to_html(title)}</caption>'
+    head = _row("th", header) if header else ""
+    return f"<table>{caption}<tbody>{head}{body}</tbody></table>"
 
 
 def plain(value: object) -> str:
@@ -302,22 +278,6 @@ def _to_html(text: str) -> str:
     return html.escape(text)
 
 
-def _head(name: str, scope: str) -> str:
-    return f'<th scope="{scope}" style="{_LEFT}">{_to_html(name)}</th>'
-
-
-def _cell(value: object, *, cut: bool = False) -> str:
-    text = _to_html(plain(value))
-    if cut and isinstance(value, str):
-        return f'<td style="{_CUT}" title="{text}">{text}</td>'
-    if cut:
-        return f'<td style="{_LINE}">{text}</td>'
-    return f'<td style="{_WRAPPED}">{text}</td>'
-
-
-def _table(title: str, rows: Iterable[str]) -> str:
-    lines = "".join(f"<tr>{row}</tr>" for row in rows)
-    if not lines:
-        return f"<p><b>{_to_html(title)}</b></p>"
-    caption = f'<caption style="{_LEFT}; font-weight: bold">{_to_html(title)}</caption>'
-    return f"<table>{caption}<tbody>{lines}</tbody></table>"
+def _row(tag: str, values: Iterable[object]) -> str:
+    cells = (f'<{tag} style="{_CELL}">{_to_html(plain(value))}</{tag}>' for value in values)
+    return f"<tr>{''.join(cells)}</tr>"
