@@ -201,10 +201,9 @@ def _asset_of(state: source.State, text: str) -> str:
     ids = source.asset_ids(state)
     if text in ids or not (ids and text):
         return text or next(iter(ids), "")
-    named = {key: asset for key, asset in state.names.assets.items() if key in ids}
     asset = ""
     with contextlib.suppress(ValueError):
-        asset = Names(named).find(text, "asset_id", {"asset_id": ids})[0]
+        asset = state.names.find(text, "asset_id", {"asset_id": ids})[0]
     if asset not in ids:
         raise source.UnknownAssetError(
             f"no account has the asset {text[:80]!r}: see /explore/about"

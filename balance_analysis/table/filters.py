@@ -5,7 +5,6 @@ Values that a node would misread or refuse raise here, before the first request.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.table.names import Held, Names
 from balance_analysis.table.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY, TYPE_PREFIX
-from balance_analysis.table.text import LONG_ID, list_text
+from balance_analysis.table.text import LONG_ID, did_you_mean, list_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,9 +205,9 @@ def _type(text: str) -> str:
     if name in ACCOUNT_TYPES:
         return name
     short = [known.removeprefix(TYPE_PREFIX) for known in ACCOUNT_TYPES]
-    near = difflib.get_close_matches(name.removeprefix(TYPE_PREFIX), short)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    near = did_you_mean(name.removeprefix(TYPE_PREFIX), short)
     raise ValueError(
-        f"unknown account type {text!r}; {hint}ba.ACCOUNT_TYPES has all {len(short)}. If the node "
-        f"is newer than this list, write {_NEW_PREFIX + name!r}"
+        f"unknown account type {text!r}; {near or 'no name resembles it.'} "
+        f"ba.ACCOUNT_TYPES has all {len(short)}. If the node is newer than this list, write "
+        f"{_NEW_PREFIX + name!r}"
     )

@@ -7,7 +7,6 @@ file. Tables (in their attrs), files and archives keep the `Names` that a caller
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import json
 import os
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from balance_analysis.errors import check_type
 from balance_analysis.table import schema
-from balance_analysis.table.text import LONG_ID, list_text, short_ids, type_label
+from balance_analysis.table.text import LONG_ID, did_you_mean, list_text, short_ids, type_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,12 +60,10 @@ _CACHED_IDS: Final = 1 << 16
 _CANDIDATES: Final = 5
 """Maximum number of ids that an error lists."""
 
-_HINTS: Final = {
-    "asset": "for a symbol, give assets too (--assets FILE); write an id of another form as "
-    "'id:{}'",
-    "party": "give the whole id (or `network`), or labels (--labels FILE)",
-    "market": "give the whole id, or labels (--labels FILE)",
-}
+_HINT: Final = (
+    "give the whole id; for a symbol, give assets too (--assets FILE), for another name labels "
+    "(--labels FILE); write an asset id of another form as 'id:ID'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +351,8 @@ class Names:
         column
             `asset_id`, `party_id` or `market_id`.
         held
-            The ids in a table or an archive, with or without names.
+            The ids in a table or an archive, with or without names: the word stands for some of
+            them. By default it stands for ids that have a name.
 
         Raises
         ------
@@ -362,22 +360,20 @@ class Names:
             If the word stands for nothing, or is ambiguous: it fits names that differ by case, or
             is a part of several ids.
         """
-        what, held = column.removesuffix("_id"), held or {}
-        other = {"party": "market", "market": "party"}.get(what, "")
-        elsewhere = {*held.get(f"{other}_id", ())} - {*held.get(column, ())}
-        called = dict.fromkeys(held.get(column, ()), "") | self.called(column)
-        known = {key: name for key, name in called.items() if key not in elsewhere}
+        what, known = column.removesuffix("_id"), self.called(column)
+        if held is not None:
+            known = {one: known.get(one, "") for one in held.get(column, ())}
         ids = _matching(word, what, known)
         if what == "asset":
             ids = ids or _matching(word, what, dict.fromkeys(schema.NAMED_ASSETS, ""))
             ids = [_only(ids, word, what, known)] if ids else []
         if ids:
             return ids
-        if any(called.get(one, "").casefold() == word.casefold() != "" for one in elsewhere):
-            raise ValueError(f"{word!r} is the label of a {other}, not of a {what}")
+        names = sorted(filter(None, known.values()))
+        hint = f"known names: {list_text(names)}" if names else _HINT
         raise ValueError(
-            f"{what} id {word!r} is not 64 hex digits, nor a known name or short form; "
-            + _hint(word, what, known)
+            f"{what} id {word!r} is not 64 hex digits, nor a known name, nor a short form of "
+            f"{_SHORTEST} characters or more; {did_you_mean(word, names) or hint}"
         )
 
 
@@ -418,19 +414,6 @@ def _only(ids: list[str], word: str, what: str, known: Mapping[str, str]) -> str
     named = [f"{key} ({known[key]})" if known[key] else key for key in ids]
     listed = list_text(named, _CANDIDATES)
     raise ValueError(f"{what} id {word!r} may stand for {len(ids)}: {listed}; give one of the ids")
-
-
-def _hint(word: str, what: str, known: Mapping[str, str]) -> str:
-    """Return a hint for a word that stands for nothing."""
-    near = {name.casefold(): name for name in known.values() if name}
-    names = sorted(near.values())
-    if len(word) >= _SHORTEST:
-        near |= {key[: len(word)]: short for key, short in short_ids(known).items()}
-    if close := [near[one] for one in difflib.get_close_matches(word.casefold(), near, cutoff=0.5)]:
-        return f"did you mean {' or '.join(close)}?"
-    if len(word) < _SHORTEST:
-        return f"a short form has at least {_SHORTEST} characters"
-    return f"known names: {list_text(names)}" if names else _HINTS[what].format(word)
 
 
 @lru_cache(maxsize=8)

@@ -7,6 +7,7 @@ escapes it, and no other does.
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -52,6 +53,19 @@ def list_text(texts: Sequence[str], most: int = 3, sep: str = ", ") -> str:
     """
     more = len(texts) - most
     return sep.join([*texts[:most], *[f"and {more} more"] * (more > 0)])
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question with the known words that a word resembles in any case; may be empty.
+
+    Examples
+    --------
+    >>> did_you_mean("alise", ["Alice", "Bob"]), did_you_mean("x", ["Alice"])
+    ('did you mean Alice?', '')
+    """
+    by_case = {text.casefold(): text for text in known}
+    near = difflib.get_close_matches(word.casefold(), by_case, cutoff=0.5)
+    return f"did you mean {' or '.join(by_case[text] for text in near)}?" if near else ""
 
 
 def spans_text(spans: Sequence[Span | Moments]) -> str:

@@ -78,7 +78,7 @@ def test_an_unknown_account_type_is_refused_with_similar_names_and_where_to_find
         make_filters(account_types="generall")
     assert "ba.ACCOUNT_TYPES has all" in str(caught.value)
     assert "'new:ACCOUNT_TYPE_GENERALL'" in str(caught.value)
-    with pytest.raises(ValueError, match="'qqq'; ba"):
+    with pytest.raises(ValueError, match="'qqq'; no name resembles it"):
         make_filters(account_types="qqq")
 
 
@@ -182,7 +182,8 @@ def test_halving_ends_at_single_values(parties, markets, types):
 
 def test_values_are_looked_up_among_names_and_held_ids_without_repeats():
     labels = {ids(1)[0]: "Desk", ids(2)[1]: "Desk", ID: "Alice"}
-    options = {"names": lambda: read_names(labels=labels), "held": {"market_id": ids(1, 5)}}
+    held = {"party_id": [*labels], "market_id": ids(1, 5)}
+    options = {"names": lambda: read_names(labels=labels), "held": held}
     assert make_filters(party_ids="DESK", **options).party_ids == ids(2)
     both = make_filters(party_ids=["Alice", ID], market_ids="0000..0005", **options)
     assert (both.party_ids, both.market_ids) == ((ID,), ids(1, 5))
