@@ -48,7 +48,7 @@ class ArchiveDigest(Record):
         Digest of the network's limits in the order in which they were seen, without sources and
         times.
     assets, labels
-        Digests of the names of assets, and of parties, markets and accounts.
+        Digests of the names of assets, and of parties and markets.
     """
 
     uri: str

@@ -78,9 +78,7 @@ def _names_option(what: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer
 
 
 AssetsFile = Annotated[Path | None, _names_option("assets", "Symbols and decimals of assets")]
-LabelsFile = Annotated[
-    Path | None, _names_option("labels", "Your names of parties, markets and accounts")
-]
+LabelsFile = Annotated[Path | None, _names_option("labels", "Your names of parties and markets")]
 
 
 def output_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own

@@ -136,7 +136,7 @@ class ArchiveState:
     known
         The stretches in which every change is known; `None` for a table that doesn't state them.
     names
-        Names of assets, and of parties, markets and accounts.
+        Names of assets, and of parties and markets.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ from balance_analysis.explorer import source, wire
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import BALANCE_DTYPE
 from balance_analysis.table.moments import Span, from_microseconds
-from balance_analysis.table.names import Asset, Named, Names
+from balance_analysis.table.names import Asset, Names
 from balance_analysis.table.schema import ACCOUNT_KEY
 from balance_analysis.table.text import duration_text, printable, type_label
 
@@ -116,7 +116,7 @@ class Explorer:
     cache
         A cache for files and answers, sized in bytes.
     names
-        Names of assets, parties, markets and accounts; they override those in the archive.
+        Names of assets, parties and markets; they override those in the archive.
     """
 
     def __init__(self, archive: Archive, cache: LruCache, names: Names) -> None:
@@ -216,7 +216,6 @@ def _about(request: ViewRequest) -> dict[str, Any]:
     ids = source.asset_ids(state)
     labels, names = state.names.shown("asset_id", ids), state.names
     named = {asset: assets.get(asset) or Asset(asset, 0) for asset in ids}
-    own = {wire.write_key(key): x for key, x in names.labels.items() if not isinstance(key, str)}
     outline, before = state.outline, max(state.start - 1, 0)
     is_opened = outline.notes.nothing_before and bool(ids)
     is_opened |= bool(held_at(outline, np.array([before]))["balance"].notna().any())
@@ -230,7 +229,7 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         # The rest of each sentence is advice on loading.
         "left_out": [sentence.partition(";")[0] for sentence in outline.left_out],
         "opened": is_opened,
-        "labels": {**names.shown("party_id", names.called("party_id")), **own},
+        "labels": names.shown("party_id", names.labels),
         "assets": [
             {
                 "id": asset,
@@ -272,9 +271,9 @@ def _accounts(request: ViewRequest) -> dict[str, Any]:
     return {"count": len(rows), "accounts": _with_keys(listed, ["balance"])}
 
 
-def _has_words(accounts: pd.DataFrame, text: str, labels: Mapping[Named, str]) -> NDArray[np.bool_]:
+def _has_words(accounts: pd.DataFrame, text: str, labels: Mapping[str, str]) -> NDArray[np.bool_]:
     """Return a mask of accounts that have each word of a text in an id, a name or a type."""
-    columns = [[labels.get(key, "") for key in wire.keys_of(accounts)]]
+    columns = []
     for name in ACCOUNT_KEY[1:]:
         shown = [_searchable(name, category, labels) for category in accounts[name].cat.categories]
         columns.append([shown[code] for code in accounts[name].cat.codes])
@@ -283,7 +282,7 @@ def _has_words(accounts: pd.DataFrame, text: str, labels: Mapping[Named, str]) -
     return np.array([all(word in text for word in words) for text in texts], bool)
 
 
-def _searchable(column: str, text: str, labels: Mapping[Named, str]) -> str:
+def _searchable(column: str, text: str, labels: Mapping[str, str]) -> str:
     """Return all texts that the page shows for an id, joined."""
     shown = [text, printable(text), labels.get(text, "")]
     if column == "account_type":

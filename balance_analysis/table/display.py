@@ -18,14 +18,7 @@ from balance_analysis.errors import check_frame
 from balance_analysis.table.filters import make_filters
 from balance_analysis.table.known import note_selection, read_notes
 from balance_analysis.table.moments import Instant, range_text
-from balance_analysis.table.names import (
-    AssetsLike,
-    LabelsLike,
-    Names,
-    distinct_names,
-    names_of,
-    note_names,
-)
+from balance_analysis.table.names import AssetsLike, LabelsLike, Names, names_of, note_names
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, are_heads, distinct_ids
 from balance_analysis.table.text import (
     Frame,
@@ -174,13 +167,7 @@ def _texts(accounts: pd.DataFrame, names: Names) -> list[str]:
     """Return the labels of distinct accounts or groups of accounts."""
     ids = {str(name): accounts[name].astype("str").fillna("NA").tolist() for name in accounts}
     parts = (map(_parts(name, ids, names).__getitem__, ids[name]) for name in ids)
-    texts = [" · ".join(filter(None, row)) for row in zip(*parts, strict=True)]
-    labels = {key: label for key, label in names.labels.items() if isinstance(key, tuple)}
-    if labels and len(ids) == len(ACCOUNT_KEY):
-        keys = [*zip(*ids.values(), strict=True)]
-        named = distinct_names(dict(zip(keys, texts, strict=True)), labels)
-        texts = [printable(named[key]) for key in keys]
-    return texts
+    return [" · ".join(filter(None, row)) for row in zip(*parts, strict=True)]
 
 
 def _parts(name: str, ids: Mapping[str, Sequence[str]], names: Names) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Names of assets, parties, markets and accounts: read names, find ids by name, show names.
+"""Names of assets, parties and markets: read names, find ids by name, show names.
 
 The interface has ids only. `read_assets` and `read_labels` read names from a mapping, a frame or a
 file. Tables (in their attrs), files and archives keep the `Names` that a caller gives.
@@ -26,16 +26,12 @@ from balance_analysis.table.text import LONG_ID, did_you_mean, list_text, short_
 if TYPE_CHECKING:
     import pandas as pd
 
-K = TypeVar("K")
 V = TypeVar("V")
-
-Named: TypeAlias = "str | tuple[str, ...]"
-"""The id of a party or a market, or an account: its ids in the order of `ACCOUNT_KEY`."""
 
 AssetsLike: TypeAlias = "Mapping[str, object] | pd.DataFrame | str | os.PathLike[str]"
 """What `read_assets` takes."""
 
-LabelsLike: TypeAlias = "Mapping[Any, str] | pd.DataFrame | str | os.PathLike[str]"
+LabelsLike: TypeAlias = "Mapping[str, str] | pd.DataFrame | str | os.PathLike[str]"
 """What `read_labels` takes."""
 
 Held: TypeAlias = Mapping[str, Collection[str]]
@@ -43,9 +39,6 @@ Held: TypeAlias = Mapping[str, Collection[str]]
 
 _MAX_DECIMALS: Final = 77
 """Decimal digits of 256 bits, the widest integers in asset contracts."""
-
-_SEPARATOR: Final = "/"
-"""Separates an account's ids in a file, where a key is text."""
 
 _NOT_AN_ID: Final = re.compile(r".*(?:…|\.\.).*|0[xX].*|\d+(?:\.\d*)?[eE]\+\d+", re.DOTALL)
 """Short forms, hex numbers as contracts print them, and ids that a spreadsheet made numbers."""
@@ -121,24 +114,20 @@ def read_assets(source: AssetsLike) -> dict[str, Asset]:
     return _read(source, "assets", {"asset_id", "decimals"}, lambda row: row["asset_id"], _asset)
 
 
-def read_labels(source: LabelsLike) -> dict[Named, str]:
-    """Read the labels that you give to parties, markets and accounts.
+def read_labels(source: LabelsLike) -> dict[str, str]:
+    """Read the labels that you give to parties and markets.
 
     Parameters
     ----------
     source
-        A mapping from ids of parties and markets, and from accounts as tuples in the order of
-        `ACCOUNT_KEY`, to text; the path of a .toml or .json file with such a mapping, in which an
-        account is its four ids joined by slashes, as in `"VOTE/ACCOUNT_TYPE_GENERAL/c207.../"`; or
-        a DataFrame or the path of a .csv file with the column `label`, with `id` or columns of
-        `ACCOUNT_KEY`, and any others. Each row has a party's id, a market's id, or all ids of an
-        account.
+        A mapping from ids of parties and markets to text; the path of a .toml or .json file with
+        such a mapping; or a DataFrame or the path of a .csv file with the column `label`, one of
+        `id`, `party_id` and `market_id` in each row, and any others.
 
     Returns
     -------
     dict
-        The labels by id, or by an account's ids. Several may share a label, which then stands for
-        all of them.
+        The labels by id. Several ids may share a label, which then stands for all of them.
 
     Raises
     ------
@@ -152,11 +141,11 @@ def read_labels(source: LabelsLike) -> dict[Named, str]:
 
     Examples
     --------
-    >>> read_labels({"a1": "Alice", ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", ""): "Savings"})["a1"]
+    >>> read_labels({"a1": "Alice", "b2": "Bob"})["a1"]
     'Alice'
     """
-    labels = _read(source, "labels", {"label"}, _labelled_ids, _label)
-    ids = {schema.NETWORK_PARTY}.union(*((key,) if isinstance(key, str) else key for key in labels))
+    labels = _read(source, "labels", {"label"}, _labelled_id, _label)
+    ids = {schema.NETWORK_PARTY, *labels}
     for key, label in labels.items():
         if label in ids or LONG_ID.fullmatch(label):
             raise ValueError(f"the labels: {label!r}, the label of {key!r}, is an id itself")
@@ -168,8 +157,8 @@ def _read(
     what: str,
     columns: set[str],
     key_of: Callable[[Mapping[Any, Any]], object],
-    entry: Callable[[object, Any], tuple[K, V]],
-) -> dict[K, V]:
+    entry: Callable[[object, Any], tuple[str, V]],
+) -> dict[str, V]:
     """Return the entries of a mapping, a frame or a file by id.
 
     Parameters
@@ -189,7 +178,7 @@ def _read(
     elif not isinstance(source, Mapping):
         check_type(source, (str, os.PathLike), f"{what} as a mapping, a frame or a file's path")
         where, content = str(source), _read_file(Path(source), what)
-    entries: dict[K, V] = {}
+    entries: dict[str, V] = {}
     is_rows = not isinstance(content, Mapping)
     for number, row in enumerate(content if is_rows else content.items(), 1):
         try:
@@ -249,38 +238,26 @@ def _asset(key: object, about: Any) -> tuple[str, Asset]:  # noqa: ANN401 - what
     return asset_id, Asset(asset_id, int(decimals), symbol, name)
 
 
-def _label(key: object, about: Any) -> tuple[Named, str]:  # noqa: ANN401 - what a caller gives
-    label = about.get("label") if isinstance(about, Mapping) else about
-    parts = key.split(_SEPARATOR) if isinstance(key, str) else key
-    ids: tuple[str, ...] = ()
-    if isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts):
-        ids = tuple(_id(part.strip()) for part in parts)
-    if len(ids) not in {1, len(schema.ACCOUNT_KEY)} or not all(ids[:3]):
-        raise ValueError(
-            f"{key!r} is neither an id nor the {len(schema.ACCOUNT_KEY)} ids of an account"
-        )
+def _label(key: object, about: Any) -> tuple[str, str]:  # noqa: ANN401 - what a caller gives
+    named, label = _id(key), about.get("label") if isinstance(about, Mapping) else about
     if not isinstance(label, str) or not label.strip():
         raise ValueError(f"the label of {key!r} must be text, not {label!r}")
-    return ids[0] if len(ids) == 1 else ids, label.strip()
+    return named, label.strip()
 
 
-def _labelled_ids(row: Mapping[Any, Any]) -> object:
-    """Return the id, or the account's ids, in a row of labels."""
+def _labelled_id(row: Mapping[Any, Any]) -> object:
+    """Return the only id in a row of labels, which is that of a party or a market."""
     ids = {name: row[name] for name in ("id", *schema.ACCOUNT_KEY) if row.get(name)}
-    if ids.keys() >= {*schema.ACCOUNT_KEY[:3]}:
-        return tuple(ids.get(name, schema.NO_MARKET) for name in schema.ACCOUNT_KEY)
     if len(ids) != 1 or ids.keys() & {*schema.ACCOUNT_KEY[:2]}:
-        raise ValueError(
-            f"a label needs an id (column id, party_id or market_id) or an account (columns "
-            f"{', '.join(schema.ACCOUNT_KEY)})"
-        )
+        raise ValueError(f"a label needs one id (column id, party_id or market_id), not {ids}")
     return next(iter(ids.values()))
 
 
 def _id(text: object) -> str:
     """Return an id; long ones in lower case, as in the interface."""
-    if not isinstance(text, str):
-        raise ValueError(f"{text!r} is not an id: ids are text")  # noqa: TRY004 - the content is wrong
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{text!r} is not an id: ids are text")
+    text = text.strip()
     if _NOT_AN_ID.fullmatch(text):
         raise ValueError(f"{text!r} is not a whole id: write it as the interface does")
     return text.lower() if LONG_ID.fullmatch(text) else text
@@ -288,7 +265,7 @@ def _id(text: object) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Names:
-    """The names of assets, and of parties, markets and accounts.
+    """The names of assets, and of parties and markets.
 
     Attributes
     ----------
@@ -297,7 +274,7 @@ class Names:
     """
 
     assets: Mapping[str, Asset] = field(default_factory=dict)
-    labels: Mapping[Named, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def updated(self, others: Names) -> Names:
         """Return these names updated by others, which win if both have a name."""
@@ -317,17 +294,14 @@ class Names:
                 one.asset_id: {"symbol": one.symbol, "decimals": one.decimals, "name": one.name}
                 for one in self.assets.values()
             },
-            "labels": {
-                key if isinstance(key, str) else _SEPARATOR.join(key): label
-                for key, label in self.labels.items()
-            },
+            "labels": dict(self.labels),
         }
 
     def called(self, column: str) -> dict[str, str]:
         """Return the names for a column of `ACCOUNT_KEY`, by id."""
         if column == "asset_id":
             return {key: asset.symbol for key, asset in self.assets.items()}
-        return {key: label for key, label in self.labels.items() if isinstance(key, str)}
+        return dict(self.labels)
 
     def shown(self, column: str, ids: Iterable[str]) -> Mapping[str, str]:
         """Return the text to show for each id of a column: its name, else its short form.
@@ -420,15 +394,9 @@ def _only(ids: list[str], word: str, what: str, known: Mapping[str, str]) -> str
 def _shown(names: Names, column: str, ids: tuple[str, ...]) -> Mapping[str, str]:
     if column == "account_type":
         return {name: type_label(name) for name in ids}
-    return distinct_names(short_ids(ids), names.called(column))
-
-
-def distinct_names(short: Mapping[K, str], called: Mapping[K, str]) -> dict[K, str]:
-    """Return each key's name, or its short form if it has no name.
-
-    A name that several keys share, whatever its case, is followed by the short form.
-    """
+    short, called = short_ids(ids), names.called(column)
     shown = {key: called.get(key) or text for key, text in short.items()}
+    # A name that several ids share, whatever its case, is followed by the short form.
     uses = Counter(map(str.casefold, {**called, **shown}.values()))
     return {
         key: text if text == short[key] or uses[text.casefold()] == 1 else f"{text} ({short[key]})"

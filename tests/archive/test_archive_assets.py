@@ -45,7 +45,7 @@ def test_an_archive_keeps_the_assets_of_all_exports(node, archive):
 
 
 def test_labels_are_kept_wherever_assets_are(node, tmp_path):
-    names, own = {"assets": NAMES, "labels": LABELS}, {("A", "B", PARTY, ""): "Savings"}
+    names, own = {"assets": NAMES, "labels": LABELS}, {"b2" * 32: "Savings"}
     run_export(node, tmp_path / "a", start=START, end=END, **names)
     run_export(node, tmp_path / "a", end=END, labels=own)
     archive, kept = ba.Archive(tmp_path / "a"), ba.read_labels(LABELS | own)

@@ -51,7 +51,7 @@ def page(tmp_path_factory):
     rows += [Row("BIG", GENERAL, party, "", BEGIN, LARGEST) for party in (ALICE, BOB)]
     rows += [Row("BIG", MARGIN, ALICE, MARKET, BEGIN, LARGEST)]
     archive = archive_of(tmp_path_factory.mktemp("few") / "archive", rows)
-    labels = {BOB: "Desk 7", f"VOTE/{MARGIN}/{ALICE}/{MARKET}": "Her bets"}
+    labels = {BOB: "Desk 7", MARKET: "Her bets"}
     assets = {"VOTE": {"symbol": "tVote", "decimals": 2}}
     with asking(archive, assets=assets, labels=labels) as page:
         yield page

@@ -19,8 +19,6 @@ from tests.moments import to_microseconds
 
 PARTY, MARKET, OTHER = "a1" * 32, "b2" * 32, "c3" * 32
 ACCOUNT = ("VOTE", "ACCOUNT_TYPE_MARGIN", PARTY, MARKET)
-SAVINGS = ("VOTE", "ACCOUNT_TYPE_GENERAL", PARTY, "")
-LABELS = {PARTY: "Alice", MARKET: "BTC/USD", ACCOUNT: "Bets", SAVINGS: "Savings"}
 USD, GOV = "e4" * 32, "7c" * 32
 ASSETS = {USD: ba.Asset(USD, 6, "tUSD", "Test dollar"), GOV: ba.Asset(GOV, 18, "tGOV")}
 DESCRIBED = {
@@ -29,7 +27,6 @@ DESCRIBED = {
 }
 long_ids = st.text("0123456789abcdef", min_size=64, max_size=64)
 ids = long_ids | st.from_regex(r"[A-Za-z_-]+", fullmatch=True)  # what a node could send
-named = ids | st.tuples(ids, ids, ids, st.just("") | ids)
 
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=9)
@@ -55,13 +52,12 @@ def files_of(folder, named, rows):
 @settings(max_examples=12)
 @given(
     st.dictionaries(ids, described, min_size=1),
-    st.dictionaries(named, texts.filter(str.strip), min_size=1),
+    st.dictionaries(ids, texts.filter(str.strip), min_size=1),
 )
 def test_names_are_the_same_from_a_mapping_a_frame_a_file_and_the_table_that_carries_them(
     tmp_path_factory, assets, labels
 ):
-    keys = [[key] if isinstance(key, str) else key for key in labels]
-    assume(not {one for key in keys for one in key} & {each.strip() for each in labels.values()})
+    assume(not {*labels} & {each.strip() for each in labels.values()})
     folder = tmp_path_factory.getbasetemp()
     given_names = names.read_names(assets, labels)
     assert given_names.assets == {one: ba.Asset(one, **about) for one, about in assets.items()}
@@ -69,11 +65,8 @@ def test_names_are_the_same_from_a_mapping_a_frame_a_file_and_the_table_that_car
     frame = pd.DataFrame([{"asset_id": one, **about, "x": 1} for one, about in assets.items()])
     for source in (frame, given_names.assets, *files_of(folder, assets, frame)):
         assert ba.read_assets(source) == given_names.assets
-    columns = [["id"] if isinstance(key, str) else ba.ACCOUNT_KEY for key in labels]
-    rows = [dict(zip(*pair, strict=True)) for pair in zip(columns, keys, strict=True)]
-    frame = pd.DataFrame(rows).assign(label=[*labels.values()])
-    filed = {"/".join(key): label for key, label in zip(keys, labels.values(), strict=True)}
-    for source in (frame, given_names.labels, *files_of(folder, filed, frame)):
+    frame = pd.DataFrame({"id": [*labels], "label": [*labels.values()], "x": 1})
+    for source in (frame, given_names.labels, *files_of(folder, labels, frame)):
         assert ba.read_labels(source) == given_names.labels
     noted = names.note_names({}, given_names)
     for metadata in (noted, pickle.loads(pickle.dumps(noted)), json.loads(json.dumps(noted))):
@@ -118,14 +111,14 @@ def frame_of(**letters):
         (ba.read_labels, {PARTY: "network"}, "is an id itself"),
         (ba.read_labels, {PARTY: OTHER}, "is an id itself"),
         (ba.read_labels, {PARTY: "x", "x": "y"}, "is an id itself"),
-        (ba.read_labels, {"": "x"}, "neither an id nor the 4 ids of an account"),
-        (ba.read_labels, {("a", "b", "c"): "x"}, "neither an id nor the 4 ids of an account"),
-        (ba.read_labels, {("a", "b", "", ""): "x"}, "neither an id nor the 4 ids of an account"),
-        (ba.read_labels, {5: "x"}, "neither an id"),
+        (ba.read_labels, {" ": "x"}, "' ' is not an id"),
+        (ba.read_labels, {("a", "b"): "x"}, "not an id"),
+        (ba.read_labels, {5: "x"}, "5 is not an id"),
         (ba.read_labels, {PARTY.upper(): "Alice", PARTY: "Bob"}, "already defined differently"),
-        (ba.read_labels, frame_of(label="x"), "row 1: a label needs an id"),
+        (ba.read_labels, frame_of(label="x"), "row 1: a label needs one id"),
         (ba.read_labels, frame_of(party_id="x"), "no column label"),
         (ba.read_labels, frame_of(asset_id="x", label="y"), "row 1: a label needs"),
+        (ba.read_labels, frame_of(account_type="x", party_id="y", label="z"), "needs one id"),
         (ba.read_labels, frame_of(party_id="x", market_id="y", label="z"), "row 1: a label needs"),
         (ba.read_labels, frame_of(id="aa", label="xy"), "row 2: 'a' is already defined diff"),
     ],
@@ -298,7 +291,8 @@ def test_a_short_form_has_six_and_four_characters_or_as_many_as_it_needs():
 
 
 ACCOUNTS = pd.DataFrame(
-    [(*SAVINGS[:2], *ids) for ids in [("NA", "m"), ("", ""), (None, None)]], columns=ba.ACCOUNT_KEY
+    [("VOTE", "ACCOUNT_TYPE_GENERAL", *ids) for ids in [("NA", "m"), ("", ""), (None, None)]],
+    columns=ba.ACCOUNT_KEY,
 )
 
 
@@ -309,23 +303,22 @@ ACCOUNTS = pd.DataFrame(
         (["market_id"], ["market m", "no market", "market NA"]),
         (["account_type", "market_id"], ["general · market m", "general", "general · market NA"]),
         (["party_id", "market_id"], ["NA · m", "no party", "NA · NA"]),
-        ([*ba.ACCOUNT_KEY], ["general · NA · m", "general · no party", "own"]),
+        ([*ba.ACCOUNT_KEY], ["general · NA · m", "general · no party", "general · NA · NA"]),
     ],
 )
 def test_a_label_has_each_part_of_an_account_or_group_and_missing_ones_too(columns, expected):
-    own = {("VOTE", "ACCOUNT_TYPE_GENERAL", "NA", "NA"): "own"}
-    shown = ba.account_labels(ACCOUNTS[columns].set_axis([*"xyx"]), labels=own)
+    shown = ba.account_labels(ACCOUNTS[columns].set_axis([*"xyx"]))
     pd.testing.assert_series_equal(shown, pd.Series(expected, [*"xyx"], name="label"))
 
 
 def test_accounts_show_own_names_and_parties_of_one_name_differ():
-    accounts = pd.DataFrame([ACCOUNT, SAVINGS, ACCOUNT], columns=ba.ACCOUNT_KEY)
-    assert ba.account_labels(accounts, labels=LABELS).tolist() == ["Bets", "Savings", "Bets"]
+    accounts = pd.DataFrame([ACCOUNT] * 3, columns=ba.ACCOUNT_KEY)
+    accounts["account_type"] = [f"ACCOUNT_TYPE_{name}" for name in ("MARGIN", "BOND", "MARGIN")]
     labels = {PARTY: "Desk", OTHER: "desk", MARKET: "BTC"}
     accounts["party_id"] = [PARTY, "d4" * 32, OTHER]
     assert ba.account_labels(accounts, labels=labels).tolist() == [
         "margin · Desk (a1a1a1…a1a1) · BTC",
-        "general · d4d4d4…d4d4",
+        "bond · d4d4d4…d4d4 · BTC",
         "margin · desk (c3c3c3…c3c3) · BTC",
     ]
     assert ba.account_labels(accounts[["market_id"]], labels=labels).iloc[0] == "market BTC"

@@ -44,7 +44,7 @@ export const kindOf = (type) =>
 
 let labels = {};
 
-/** Set the own names of parties, markets and accounts. */
+/** Set the own names of parties and markets. */
 export const label = (given) => {
   labels = given;
 };
@@ -57,7 +57,7 @@ export const called = (id) => {
   return printable(letters.length > 11 ? short : id);
 };
 
-/** Return the id or the key that has an own name, ignoring case, or else the text itself. */
+/** Return the id that has an own name, ignoring case, or else the text itself. */
 export const idOf = (text) =>
   Object.keys(labels).find((id) => labels[id].toLowerCase() === text?.toLowerCase()) ?? text;
 
@@ -74,7 +74,7 @@ export const isKey = (text) => {
 export const account = (key) => {
   const [asset, type, party, market] = key.split("|").map(decodeURIComponent);
   const parts = [kindOf(type), called(party), market && `market ${called(market)}`];
-  const label = Object.hasOwn(labels, key) ? labels[key] : parts.filter(Boolean).join(" · ");
+  const label = parts.filter(Boolean).join(" · ");
   const ids = printable([party, market].filter(Boolean).join(" · "));
   return { key, asset, type, party, market, label: printable(label), ids };
 };
