@@ -25,8 +25,8 @@ from balance_analysis.errors import ArchiveError, ArchiveLockedError, logger
 from balance_analysis.table.moments import (
     Moments,
     Span,
-    exact_text,
     from_microseconds,
+    iso_text,
     joined,
     to_moments,
 )
@@ -197,7 +197,7 @@ class RunWriter:
             {
                 "row": bad.raw,
                 "reason": bad.reason,
-                "timestamp": None if bad.time is None else exact_text(bad.time),
+                "timestamp": None if bad.time is None else iso_text(bad.time, "microseconds"),
             }
             for bad in self.bad_rows
         ]

@@ -17,7 +17,7 @@ from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.status import coverage_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.table.moments import EVER, Span, exact_text
+from balance_analysis.table.moments import EVER, Span, iso_text
 from balance_analysis.table.names import Asset, Names
 from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS
 from balance_analysis.table.text import list_text
@@ -78,7 +78,9 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
     # Balances last seen before `since` may have changed.
     end = snapshot.evidence.bounds[1]
     since = next((start for start, stop in snapshot.known if start < end <= stop), end - 1)
-    connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=exact_text(since)))
+    connection.execute(
+        _ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=iso_text(since, "microseconds"))
+    )
     if is_locked:
         files = changes if store.folder is not None else []
         _lock(connection, [_path(store, name) for name in files])
@@ -140,7 +142,7 @@ def _within(rows: DuckDBPyRelation, spans: Sequence[Span]) -> DuckDBPyRelation:
     """Return the rows inside spans."""
     if EVER in spans:
         return rows
-    bounds = ([f"timestamptz '{exact_text(at)}'" for at in span] for span in spans)
+    bounds = ([f"timestamptz '{iso_text(at, 'microseconds')}'" for at in span] for span in spans)
     inside = " or ".join(f"timestamp >= {start} and timestamp < {end}" for start, end in bounds)
     return rows.filter(inside or "false")
 

@@ -216,7 +216,7 @@ def write_network_limits(limits: schema.NetworkLimits, path: PathLike) -> None:
         The snapshot.
     path
         The file; an existing one is replaced as a whole. It has the fields of `NetworkLimits` under
-        their names: moments as ISO 8601 in UTC with nanoseconds, or `null` if unknown.
+        their names: moments as ISO 8601 in UTC, with nanoseconds if need be, or `null` if unknown.
 
     Raises
     ------

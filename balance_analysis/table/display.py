@@ -241,7 +241,8 @@ class BalancesAccessor:
             One asset: its id or its symbol.
         party_ids, market_ids
             Whole ids, short forms such as `c2071f…76b5`, unique beginnings of four characters or
-            more, or labels; a single value may be plain text.
+            more, or labels; a single value may be plain text. An empty market id selects accounts
+            without a market.
         account_types
             Names such as `ACCOUNT_TYPE_GENERAL` or `general`.
 

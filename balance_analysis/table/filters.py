@@ -130,9 +130,9 @@ def make_filters(
         `id:ID`.
     party_ids, market_ids
         Ids of 64 hex digits, `network` for the party of accounts without one, or labels, which
-        select every id that has the label. A single value may be plain text. "No market" can't be
-        asked for, because nodes refuse the empty id. Ids in `held` and ids with a name may be
-        shortened if that is unambiguous: `c2071f…76b5`, also with dots, or the first four
+        select every id that has the label. A single value may be plain text. Nodes refuse the empty
+        id of accounts without a market, so it must be in `held`. Ids in `held` and ids with a name
+        may be shortened if that is unambiguous: `c2071f…76b5`, also with dots, or the first four
         characters or more.
     account_types
         Names such as `ACCOUNT_TYPE_GENERAL`, `GENERAL` or `general`. Write `new:NAME` for a name
@@ -167,15 +167,6 @@ def _ids(
     """Return the ids that a filter's values stand for, without repeats."""
     ids: list[str] = []
     for word in _texts(words, name):
-        if name == "asset_id" and not word.strip():
-            raise ValueError(
-                f"asset_id must be an asset's id, not {word!r}; leave it out for all assets"
-            )
-        if name == "market_ids" and not word:
-            raise ValueError(
-                "an empty market id can't be asked for; leave it out, and select the rows without "
-                "a market from the table"
-            )
         plain = word.removeprefix(_ID_PREFIX) if name == "asset_id" else word
         if LONG_ID.fullmatch(plain):
             ids.append(plain.lower())

@@ -111,15 +111,11 @@ def _to_moments(column: pd.Series[Any]) -> pa.Array[Any]:
             f"column {column.name} must be datetimes, not {column.dtype}: "
             "make them with pd.to_datetime(..., utc=True)"
         )
-    moments = pd.DatetimeIndex(pd.to_datetime(column, utc=True))
-    whole = moments.as_unit("us")
-    finer = (whole != moments).nonzero()[0]
-    if len(finer):
-        raise ValueError(
-            f"column {column.name} has a fraction of a microsecond in row "
-            f"{column.index[finer[0]]!r}: {column.iloc[finer[0]]}"
-        )
-    return pa.array(whole.tz_localize(None).to_numpy("M8[us]")).cast(pa.timestamp("us", "UTC"))
+    moments = pa.array(pd.DatetimeIndex(pd.to_datetime(column, utc=True)))
+    try:
+        return moments.cast(schema.ARROW_SCHEMA.field("timestamp").type)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"column {column.name} isn't in whole microseconds: {error}") from error
 
 
 def to_amounts(column: pd.Series[Any], *, allow_missing: bool = False) -> pa.Array[Any]:
@@ -178,11 +174,10 @@ def _to_integer(label: object, value: object, *, name: object) -> int | None:
         number = int(value)
     except (ValueError, ArithmeticError):
         number = None
-    if number is None or (isinstance(value, Decimal) and number != value):
-        raise ValueError(f"column {name} has {value!r} in row {label!r}, not a whole number")
-    if abs(number) >= 10**schema.BALANCE_DIGITS:
+    is_whole = number is not None and (number == value or isinstance(value, str))
+    if number is None or not is_whole or abs(number) >= 10**schema.BALANCE_DIGITS:
         raise ValueError(
-            f"column {name} has {value!r} in row {label!r}: more than "
+            f"column {name} has {value!r} in row {label!r}, not a whole number of at most "
             f"{schema.BALANCE_DIGITS} digits"
         )
     return number

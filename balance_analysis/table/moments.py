@@ -219,11 +219,6 @@ def iso_text(microseconds: int, timespec: str = "auto") -> str:
     return (EPOCH + dt.timedelta(microseconds=microseconds)).isoformat(timespec=timespec)
 
 
-def exact_text(microseconds: int) -> str:
-    """Return a moment as an archive's files write it: ISO 8601, always with six decimals."""
-    return iso_text(microseconds, timespec="microseconds")
-
-
 def moment_text(moment: dt.datetime | int, timespec: str = "auto") -> str:
     """Return a moment as ISO 8601 text in UTC, without seconds where they are 0.
 

@@ -205,9 +205,7 @@ def _read_file(file: Path, what: str) -> Any:  # noqa: ANN401 - a mapping, or ro
         raise ValueError(f"{file}: {what} must be in a .toml, .csv or .json file")
     try:
         content = readers[kind](file.read_text(encoding="utf-8-sig"))
-    except RecursionError as error:
-        raise ValueError(f"{file} can't be read: it is nested too deeply") from error
-    except (ValueError, csv.Error) as error:
+    except (ValueError, csv.Error, RecursionError) as error:
         raise ValueError(f"{file} can't be read: {error}") from error
     if kind == ".json" and not isinstance(content, Mapping):
         raise ValueError(f"{file} must be a JSON object of {what} by id")

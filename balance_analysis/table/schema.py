@@ -12,7 +12,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -51,6 +51,7 @@ ATTRS_KEY: Final = "balance_analysis"
 
 BALANCE_DIGITS: Final = 38
 """Maximum digits of a 128-bit decimal in Parquet, Arrow and every engine that reads them."""
+_BALANCE: Final = rf"-?[0-9]{{1,{BALANCE_DIGITS}}}"
 
 NETWORK_PARTY: Final = "network"
 NAMED_ASSETS: Final = (
@@ -137,16 +138,14 @@ def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
     is_short = to_numbers(pc.binary_length(texts)) <= BALANCE_DIGITS
     if is_short.all() and pc.all(digits, min_count=0).as_py():
         return digits
-    return pc.match_substring_regex(texts, rf"\A-?[0-9]{{1,{BALANCE_DIGITS}}}\z")
+    return pc.match_substring_regex(texts, rf"\A{_BALANCE}\z")
 
 
 def balance_fault(text: str) -> str:
     """Return why a text isn't a balance; empty if it is one."""
-    if not re.fullmatch(r"-?[0-9]+", text, re.ASCII):
-        return f"balance {text!r} is not an integer"
-    if len(text.removeprefix("-")) > BALANCE_DIGITS:
-        return f"balance {text!r} has more than {BALANCE_DIGITS} digits"
-    return ""
+    if re.fullmatch(_BALANCE, text):
+        return ""
+    return f"balance {text!r} is not an integer of at most {BALANCE_DIGITS} digits"
 
 
 def to_numbers(column: pa.Array) -> NDArray[Any]:
@@ -419,14 +418,6 @@ class NetworkLimits(Record):
         yield from (facts | {"block_height": height}).items()
         for name, value in self.extra.items():
             yield re.sub("(?<=[a-z0-9])[A-Z]", r"_\g<0>", name).lower(), value
-
-    def _content(self) -> dict[str, Any]:
-        content = asdict(self)
-        for name in (*LIMIT_MOMENTS, "fetched_at"):
-            if (moment := content[name]) is not None:
-                utc = moment.tz_convert("UTC").tz_localize(None)
-                content[name] = utc.isoformat(timespec="nanoseconds") + "Z"
-        return content
 
 
 LIMIT_FLAGS: Final = tuple(each.name for each in fields(NetworkLimits) if each.type == "bool")

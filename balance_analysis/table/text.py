@@ -16,7 +16,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
-from balance_analysis.table.moments import Moments, Span, moment_text, range_text
+from balance_analysis.table.moments import Moments, Span, moment_text, range_text, to_utc
 
 _USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")
 _PARAMETER: Final = re.compile(
@@ -246,7 +246,7 @@ class Record:
 def _json_of(value: Any) -> object:  # noqa: ANN401 - any type
     if isinstance(value, Record):
         return value._content()  # noqa: SLF001 - this module's class
-    return value.isoformat() if isinstance(value, dt.datetime) else asdict(value)
+    return to_utc(value).isoformat() if isinstance(value, dt.datetime) else asdict(value)
 
 
 def html_table(title: str, rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:

@@ -132,6 +132,16 @@ def test_a_selection_of_a_selection_is_narrower(months):
         party.select(party_ids=other)
 
 
+def test_an_empty_market_id_selects_the_accounts_without_a_market(months):
+    whole = Archive(months).read()
+    expected = whole[whole["market_id"] == ""]
+    for selected in (
+        Archive(months).select(market_ids="").read(),
+        whole.balances.select(market_ids=[""]),
+    ):
+        assert lines_of_table(selected) == lines_of_table(expected) != []
+
+
 @settings(max_examples=8)
 @given(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), subsets(PARTIES))
 def test_some_columns_and_batches_are_those_of_the_table_in_the_order_of_files(

@@ -26,7 +26,7 @@ USDT = ("USDT", "ACCOUNT_TYPE_GENERAL")
 ROWS = [(*USDT, "b2", "", START, LARGEST), (*USDT, "a1", "", START + 1, -5)]
 TABLE = table_of([*ROWS, ("VEGA", "31", "network", "m1", START, 0)])
 note_known(TABLE, [(START, START + 9)])
-DATE = b'"2023-04-01T00:00:00.123456789Z"'
+DATE = b'"2023-04-01T00:00:00.123456789+00:00"'
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_limits_come_back_as_they_were_written_with_nanoseconds_and_null(path):
     ba.write_network_limits(SNAPSHOT, path)
     assert ba.read_network_limits(path) == SNAPSHOT
     content = json.loads(path.read_text())
-    assert content["propose_market_enabled_from"] == "2023-04-01T00:00:00.123456789Z"
+    assert content["propose_market_enabled_from"] == "2023-04-01T00:00:00.123456789+00:00"
     assert content["propose_asset_enabled_from"] is None
 
 

@@ -202,7 +202,7 @@ def test_bad_rows_are_set_aside_and_the_rest_is_kept(fill, tmp_path):
     [(name, kept)] = content_of(folder, "_quarantine/").items()
     assert name == f"_quarantine/{done.id}.jsonl"
     lines = [json.loads(line) for line in kept.splitlines()]
-    said = [(TOO_LONG in x["row"], "has more than 38 digits" in x["reason"]) for x in lines]
+    said = [(TOO_LONG in x["row"], "of at most 38 digits" in x["reason"]) for x in lines]
     assert said == [(True, True)] * done.bad_rows
     assert lines_of_table(ba.Archive(folder).read()) == lines_of_rows(good)
 

@@ -158,7 +158,7 @@ NO_TIME = "not in nanoseconds between 2015 and 2100"
 @pytest.mark.parametrize(
     ("change", "reason", "time"),
     [
-        ({"balance": "9" * 39}, "more than 38 digits", AT),
+        ({"balance": "9" * 39}, "at most 38 digits", AT),
         ({"balance": "1e5"}, "'1e5' is not an integer", AT),
         ({"balance": None}, "Expected `str`, got `null`.*balance", AT),
         ({"balance": 5}, "Expected `str`, got `int`.*balance", AT),

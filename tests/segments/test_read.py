@@ -284,8 +284,8 @@ def test_an_unpacked_table_that_ends_within_a_row_is_named(tmp_path_factory, nam
 
 
 BAD_ROWS = {
-    "39 digits": ({"balance": "9" * 39}, "has more than 38 digits"),
-    "78 digits": ({"balance": "-" + "9" * 78}, "has more than 38 digits"),
+    "39 digits": ({"balance": "9" * 39}, "of at most 38 digits"),
+    "78 digits": ({"balance": "-" + "9" * 78}, "of at most 38 digits"),
     "a fraction": ({"balance": "1.5"}, "is not an integer"),
     "an exponent": ({"balance": "1e5"}, "is not an integer"),
     "no balance": ({"balance": None}, "is not an integer"),
