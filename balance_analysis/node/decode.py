@@ -36,7 +36,7 @@ T = TypeVar("T")
 NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class AccountIds(msgspec.Struct, rename=schema.FIELD_NAMES, gc=False):
+class AccountIds(msgspec.Struct, rename="camel", gc=False):
     """An account. `account_type` is a number if the node has no name for the type."""
 
     asset_id: NotEmpty
@@ -45,7 +45,7 @@ class AccountIds(msgspec.Struct, rename=schema.FIELD_NAMES, gc=False):
     market_id: str
 
 
-class Row(AccountIds, rename=schema.FIELD_NAMES, gc=False):
+class Row(AccountIds, rename="camel", gc=False):
     """One balance change."""
 
     timestamp: str | int

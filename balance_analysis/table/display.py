@@ -138,8 +138,7 @@ def with_names(data: pd.DataFrame, names: Names) -> pd.DataFrame:
     if "asset_id" in ids and "symbol" not in data:
         assets = ids["asset_id"].array
         symbols = names.shown("asset_id", assets.categories.astype("str"))
-        kind = pd.CategoricalDtype(pd.Index([*symbols.values()], dtype="str"))
-        column = pd.Categorical.from_codes(assets.codes, dtype=kind, validate=False)
+        column = assets.rename_categories(pd.Index([*symbols.values()], dtype="str"))
         named.insert(0, "symbol", column)
     return named
 

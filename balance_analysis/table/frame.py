@@ -445,10 +445,7 @@ def _refuse(table: pd.DataFrame, faulty: Mask, what: str, hint: str) -> None:
     if not faulty.any():
         return
     rows = table.loc[faulty]
-    first = ", ".join(
-        f"{name}={value}" if name in {"timestamp", "balance"} else f"{name}={value!r}"
-        for name, value in rows.iloc[0].items()
-    )
+    first = ", ".join(f"{name}={value}" for name, value in rows.iloc[0].items())
     raise CheckError(
         f"{len(rows)} rows {what}, the first of them row {rows.index[0]} ({first}): {hint}",
         rows=rows,

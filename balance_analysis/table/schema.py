@@ -37,14 +37,6 @@ Mask = NDArray[np.bool_]
 ACCOUNT_KEY: Final = ["asset_id", "account_type", "party_id", "market_id"]
 """The columns that identify an account; a list, because pandas takes a tuple as one column."""
 COLUMNS: Final = (*ACCOUNT_KEY, "timestamp", "balance")
-FIELD_NAMES: Final = {
-    "asset_id": "assetId",
-    "account_type": "accountType",
-    "party_id": "partyId",
-    "market_id": "marketId",
-    "timestamp": "timestamp",
-    "balance": "balance",
-}
 
 ATTRS_KEY: Final = "balance_analysis"
 """The key of this package's metadata in a table's `attrs`."""
@@ -66,21 +58,19 @@ EXTERNAL: Final = "ACCOUNT_TYPE_EXTERNAL"
 
 TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 
-_INTERFACE_TYPES: Final = (  # from the interface document, v0.71
+_TYPES: Final = (
+    # from the interface document, v0.71
     "UNSPECIFIED INSURANCE SETTLEMENT MARGIN GENERAL FEES_INFRASTRUCTURE FEES_LIQUIDITY FEES_MAKER "
     "BOND EXTERNAL GLOBAL_INSURANCE GLOBAL_REWARD PENDING_TRANSFERS REWARD_MAKER_PAID_FEES "
-    "REWARD_MAKER_RECEIVED_FEES REWARD_LP_RECEIVED_FEES REWARD_MARKET_PROPOSERS"
-)
-_LATER_TYPES: Final = (  # from later releases, up to v0.79
+    "REWARD_MAKER_RECEIVED_FEES REWARD_LP_RECEIVED_FEES REWARD_MARKET_PROPOSERS "
+    # from later releases, up to v0.79
     "HOLDING LP_LIQUIDITY_FEES LIQUIDITY_FEES_BONUS_DISTRIBUTION NETWORK_TREASURY VESTING_REWARDS "
     "VESTED_REWARDS REWARD_AVERAGE_POSITION REWARD_RELATIVE_RETURN REWARD_RETURN_VOLATILITY "
     "REWARD_VALIDATOR_RANKING PENDING_FEE_REFERRAL_REWARD ORDER_MARGIN REWARD_REALISED_RETURN "
     "BUY_BACK_FEES REWARD_AVERAGE_NOTIONAL REWARD_ELIGIBLE_ENTITIES LOCKED_FOR_STAKING"
 )
 
-ACCOUNT_TYPES: Final[tuple[str, ...]] = tuple(
-    TYPE_PREFIX + name for name in (*_INTERFACE_TYPES.split(), *_LATER_TYPES.split())
-)
+ACCOUNT_TYPES: Final = tuple(TYPE_PREFIX + name for name in _TYPES.split())
 """The names of all account types that this release knows."""
 
 _UNUSED_NUMBER: Final = 8

@@ -66,7 +66,7 @@ def negative(table):
 
 
 FIRST, SECOND, LAST = (*GENERAL, START, 5), (*GENERAL, START + 1, 6), (*OTHER, START, -1)
-SAID = "party_id='b2', market_id='m1', timestamp=2023-03-28 10:40:00+00:00"
+SAID = "party_id=b2, market_id=m1, timestamp=2023-03-28 10:40:00+00:00"
 BROKEN = [
     (lambda table: table.drop(columns="market_id"), "lacks the columns ['market_id']", None),
     (lambda table: table.assign(delta=0), "'delta'", None),
