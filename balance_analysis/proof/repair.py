@@ -142,10 +142,10 @@ def repair(
                 except errors.IncompleteError as error:
                     unproven[period] = error
             if unproven:
-                (_, error), *others = unproven.items()
+                (_, fault), *others = unproven.items()
                 names = list_text([name for name, _ in others])
                 also = f"; also left as they were: {names}" if others else ""
-                raise errors.IncompleteError(f"{error}{also}")
+                raise errors.IncompleteError(f"{fault}{also}")
             if periods or left.problems:
                 # All files up to the first gap are sound now.
                 writer.write_manifest(replace(writer.manifest, checkpoints={}))
