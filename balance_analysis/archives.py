@@ -374,9 +374,10 @@ class Archive:
         the most decimals of any asset; if an asset has more than 18, it is a DOUBLE. `accounts`,
         `coverage` and `limits` are as the methods return them. `assets` (`asset_id`, `symbol`,
         `name`, `decimals`) and `labels` (`id`, `label`) are the names that the archive keeps. When
-        a query runs, DuckDB reads the files that the archive had when it was connected. Results are
-        exact in `to_arrow_table()`, `pl()` and `fetchall()`; `df()` converts balances to floats.
-        This needs the extra `sql`, else it raises ModuleNotFoundError.
+        a query runs, DuckDB reads the files that the archive had when it was connected. It checks
+        neither their pages nor what the archive lacks: `verify` finds damage, and `coverage` has
+        the gaps. Results are exact in `to_arrow_table()`, `pl()` and `fetchall()`; `df()` converts
+        balances to floats. This needs the extra `sql`, else it raises ModuleNotFoundError.
         """
         return self._read(views_of)
 

@@ -399,7 +399,7 @@ def holders(
     Raises
     ------
     ValueError
-        If `by` is invalid, or `n` is below 1.
+        If `at` is several moments, `by` is invalid, or `n` is below 1.
     OverflowError
         If an amount of the result has more than 38 digits.
     CheckError
@@ -423,7 +423,9 @@ def holders(
     if at is None:
         points = source.outline.grid(tz=tz).edges[-1:] - 1
     else:
-        points, _ = to_instants(at, to_zone(tz))
+        points, is_one = to_instants(at, to_zone(tz))
+        if not is_one:
+            raise ValueError(f"at must be one moment, not {at!r}; compare takes two")
     history = source.history_at(points)
     groups = make_groups(history, group_names(by, source.outline.columns))
     sums = sum_at(history.at(points), groups, points)

@@ -159,7 +159,9 @@ def read_status(
     store, manifest, evidence = snapshot.store, snapshot.manifest, snapshot.evidence
     lost = lost_files(store, manifest)
     accounts = None if lost or not count_accounts else snapshot.last_rows(columns=FILE_KEY).num_rows
-    last = max(evidence.answers, key=lambda answer: answer.asked[1], default=None)
+    # An answer of a rebuilt manifest has no time.
+    answers = (answer for answer in evidence.answers if answer.asked[1])
+    last = max(answers, key=lambda answer: answer.asked[1], default=None)
     last_run, writing = next(iter_reports(store), None), writer_of(store)
     is_open = manifest.pending is not None
     is_open |= last_run is not None and last_run.outcome == "incomplete"
@@ -200,7 +202,8 @@ def coverage_frame(evidence: Evidence) -> pd.DataFrame:
         if answer is not None:
             (low, high), (first, last) = answer.heights or (None, None), answer.asked
             other = node and without_credentials(node.name)
-            details = without_credentials(answer.node.name), high, low, last, first, other
+            when = (last, first) if last else (None, None)
+            details = without_credentials(answer.node.name), high, low, *when, other
         rows.append((*span, state, *details))
     numbers = {name: "Int64" for name, kind in _COVERAGE.items() if kind == _MOMENT}
     return pd.DataFrame(rows, columns=[*_COVERAGE]).astype(numbers).astype(_COVERAGE)

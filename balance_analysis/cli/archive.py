@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 
 _COMPARABLE: Final = "An archive, a file that `fetch` wrote, a node's address, or segments."
+_REPAIR: Final = (
+    "Repair what `verify` finds. With --since or --until, request all of that time again too."
+)
 
 
 @command(panel=ARCHIVE)
@@ -55,7 +58,7 @@ def export(
     dry_run: Annotated[
         bool, Option("--dry-run", help="Print the intervals to request; write nothing.")
     ] = False,
-    repair: Annotated[bool, Option("--repair", help="Repair what `verify` finds.")] = False,
+    repair: Annotated[bool, Option("--repair", help=_REPAIR)] = False,
 ) -> int:
     """Bring an archive up to date with a node; the first run creates it.
 

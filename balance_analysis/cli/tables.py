@@ -323,6 +323,7 @@ def sql(
 
     The views are changes, accounts, assets, coverage, labels and limits. A query reads nothing but
     the archive, and writes nothing but FILE. In changes, amount is the balance in whole units.
+    Gaps are in coverage; DuckDB doesn't check files for damage, as `verify` does.
     """
     import pandas as pd
 

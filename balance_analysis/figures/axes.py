@@ -122,7 +122,7 @@ class Chart:
             raise ValueError(
                 f"one plot shows one asset, but the table has {len(ids)}: "
                 f"{', '.join(shown.values())}; "
-                f'select one with table[table["asset_id"] == {ids[0]!r}]'
+                f"select one: table.balances.select(asset_id={shown[ids[0]]!r})"
             )
         if not ids:
             return Unit()

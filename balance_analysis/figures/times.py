@@ -164,7 +164,17 @@ class _FittingLocator(dates.AutoDateLocator):
 
 
 class _UtcFormatter(dates.ConciseDateFormatter):
-    """Write short date labels, with their common part and the time zone once below them."""
+    """Write short date labels, with their common part and the time zone once below them.
+
+    The common part is that of the last tick before `end`: a month ends where the next one begins.
+    """
+
+    end: float
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        labels: list[str] = super().format_ticks(values)  # type: ignore[no-untyped-call]
+        super().format_ticks([day for day in values if day < self.end])  # type: ignore[no-untyped-call]
+        return labels
 
     def get_offset(self) -> str:
         return f"{super().get_offset()} UTC".lstrip()  # type: ignore[no-untyped-call]
@@ -179,8 +189,10 @@ def format_times(ax: Axes, start: int, end: int) -> None:
     for freq, longest in _LONGEST.items():
         locator.intervald[freq].append(longest)
     ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(_UtcFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
+    formatter = _UtcFormatter(locator, tz=dt.UTC)  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_formatter(formatter)
     first, last = float(to_dates(start)), float(to_dates(end))
+    formatter.end = last
     margin = (_shown(start, end) / DAY - (last - first)) / 2
     ax.margins(x=0)
     ax.update_datalim([(first - margin, 0), (last + margin, 0)], updatey=False)

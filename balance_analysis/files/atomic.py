@@ -39,12 +39,18 @@ def check_outside(path: PathLike) -> Path:
     """
     check_type(path, (str, os.PathLike), "the path of a file")
     target = Path(os.path.realpath(path))
-    spelled = Path(os.path.abspath(path))  # noqa: PTH100 - a folder of an archive may be a link
-    for folder in (target, *target.parents, *spelled.parents):
-        if (folder / MANIFEST).exists():
-            where = "is an archive" if folder == target else f"lies in the archive {folder}"
-            raise ValueError(f"{os.fspath(path)} {where}; choose a path outside of it")
+    if (folder := archive_around(path)) is not None:
+        where = "is an archive" if folder == target else f"lies in the archive {folder}"
+        raise ValueError(f"{os.fspath(path)} {where}; choose a path outside of it")
     return target
+
+
+def archive_around(path: PathLike) -> Path | None:
+    """Return the archive that a path is, or lies in, links followed; `None` if it is in none."""
+    target = Path(os.path.realpath(path))
+    spelled = Path(os.path.abspath(path))  # noqa: PTH100 - a folder of an archive may be a link
+    folders = (target, *target.parents, *spelled.parents)
+    return next((folder for folder in folders if (folder / MANIFEST).exists()), None)
 
 
 def check_output(

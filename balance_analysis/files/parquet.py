@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
-from balance_analysis.errors import ArchiveError, check_frame, check_type
-from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
+from balance_analysis.errors import ArchiveError, check_frame, check_type, logger
+from balance_analysis.files.atomic import DAMAGES, PathLike, archive_around, replacing
 from balance_analysis.table import known, schema
 from balance_analysis.table.names import AssetsLike, LabelsLike, note_names, read_names
 
@@ -128,7 +128,7 @@ def read_parquet(
         dictionaries, timestamps in any unit that fits microseconds (without a zone they are UTC),
         balances as decimals without fraction or as integers. Other columns are dropped. Or a folder
         of such files, as `over_accounts` writes it: the table knows what the files know together,
-        like that of `pd.concat`.
+        like that of `pd.concat`. A warning says if it is a part of an archive.
     assets
         Symbols and decimals of assets, as for `read_assets`; they are added to the file's.
     labels
@@ -152,6 +152,13 @@ def read_parquet(
 
     names = read_names(assets, labels)
     check_type(path, (str, os.PathLike), "the path of a file")
+    if (archive := archive_around(path)) is not None:
+        logger.warning(
+            "%s belongs to an archive, which knows what a part of it lacks: read "
+            "ba.Archive(%r).read(start=..., end=..., opening=True)",
+            os.fspath(path),
+            os.fspath(archive),
+        )
     parts = [Path(path)]
     if parts[0].is_dir():
         parts = sorted(parts[0].glob("*.parquet"))

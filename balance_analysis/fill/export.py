@@ -36,7 +36,7 @@ from balance_analysis.table.schema import last_block, within
 from balance_analysis.table.text import without_credentials
 
 _GAUGES: Final = {
-    "last_success_timestamp_seconds": "When the last successful run ended.",
+    "last_success_timestamp_seconds": "When the last run ended that was not cut off, gaps or not.",
     "last_run_timestamp_seconds": "When the last run began.",
     "archive_rows": "Rows in the archive.",
     "lag_seconds": "How far the end of the archive lies behind now.",
@@ -44,7 +44,7 @@ _GAUGES: Final = {
     "unproven_intervals": "Stretches in which rows may be missing.",
     "conflicts": "Rows that came with another balance in the last run, or not again.",
     "bad_rows": "Rows that the last run set aside.",
-    "exit_code": "Exit code of the last run; 0 is success.",
+    "exit_code": "Exit code of the last run; 0 if nothing is wrong or missing.",
 }
 """The figures of `write_metrics` and their help texts."""
 

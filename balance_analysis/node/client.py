@@ -277,7 +277,7 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         for name, number in {"timeout": timeout, "max_answer_bytes": max_answer_bytes}.items():
-            if not number > 0:
+            if not isinstance(number, int | float) or not number > 0:
                 raise ValueError(f"{name} must be more than 0, not {number!r}")
         is_several = isinstance(base_url, Iterable) and not isinstance(base_url, str | bytes)
         urls: list[Any] = list(base_url) if is_several else [base_url]
@@ -515,6 +515,8 @@ def _fault(error: Exception, timeout: float) -> tuple[str, dict[str, Any]]:
         message = f"did not answer within {timeout:g} s"
     elif isinstance(error, requests.exceptions.SSLError):
         message, retryable = f"offers no secure connection: {root}", False
+    elif isinstance(error, requests.exceptions.ProxyError):
+        message = f"can't be reached through the proxy: {root}; check the proxy's address"
     elif isinstance(error, requests.ConnectionError):
         message = f"can't be reached: {root}; check the address, and that it is up"
     elif isinstance(error, urllib3.exceptions.DecodeError):

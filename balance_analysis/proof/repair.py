@@ -250,7 +250,9 @@ def _rebuild(store: Store) -> bool:
     else:
         return False
     where = f"{store.uri}/{layout.MANIFEST}"
-    errors.logger.warning("%s is damaged; rebuilding it, with everything unproven", where)
+    errors.logger.warning(
+        "%s is missing or damaged; rebuilding it, with everything unproven", where
+    )
     files, spans, damaged = dict[str, FileEntry](), list[moments.Span](), list[moments.Span]()
     for name in store.names(layout.CHANGES):
         if (period := layout.period_named(name, query.partition)) is not None:

@@ -40,8 +40,11 @@ Held: TypeAlias = Mapping[str, Collection[str]]
 _MAX_DECIMALS: Final = 77
 """Decimal digits of 256 bits, the widest integers in asset contracts."""
 
-_NOT_AN_ID: Final = re.compile(r".*(?:…|\.\.).*|0[xX].*|\d+(?:\.\d*)?[eE]\+\d+", re.DOTALL)
-"""Short forms, hex numbers as contracts print them, and ids that a spreadsheet made numbers."""
+_NOT_AN_ID: Final = re.compile(
+    r".*(?:…|\.\.).*|0[xX].*|\d+(?:\.\d*)?[eE]\+\d+|[0-9a-fA-F]{4,63}", re.DOTALL
+)
+"""Short forms and beginnings of ids, hex numbers as contracts print them, and ids that a
+spreadsheet made numbers."""
 
 _SHORT_ID: Final = re.compile(r"([^.…]*)(?:…|\.{2,3})([^.…]*)")
 _SHORTEST: Final = 4
@@ -108,8 +111,8 @@ def read_assets(source: AssetsLike) -> dict[str, Asset]:
 
     Examples
     --------
-    >>> read_assets({"e46b": {"symbol": "tUSD", "decimals": 6}})["e46b"]
-    Asset(asset_id='e46b', decimals=6, symbol='tUSD', name='')
+    >>> read_assets({"USDT": {"symbol": "tUSD", "decimals": 6}})["USDT"]
+    Asset(asset_id='USDT', decimals=6, symbol='tUSD', name='')
     """
     return _read(source, "assets", {"asset_id", "decimals"}, lambda row: row["asset_id"], _asset)
 

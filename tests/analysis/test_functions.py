@@ -311,6 +311,7 @@ REFUSED = [
         partial(ba.compare, at=("2023-04-02", "2023-04-01")),
         "the earlier one first, not 2023-04-02 and 2023-04-01",
     ),
+    (partial(ba.holders, at=["2023-04-01", "2023-04-02"]), "at must be one moment"),
     (partial(ba.holders, n=0), "n must be at least 1, not 0"),
     (partial(ba.holders, n=2.5), "n must be a whole number, not 2.5"),
     (partial(ba.holders, n="3"), "n must be a whole number, not '3'"),

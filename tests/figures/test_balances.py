@@ -38,7 +38,7 @@ def test_an_asset_that_is_not_given_is_drawn_in_its_smallest_unit_which_the_axis
 
 def test_two_assets_are_refused_with_the_way_to_select_one():
     table = table_of([(*GENERAL, START, 5), ("other", *GENERAL[1:], START, 5)])
-    with pytest.raises(ValueError, match=r"table\[table\[\"asset_id\"\] == 'VOTE'\]"):
+    with pytest.raises(ValueError, match=r"table.balances.select\(asset_id='VOTE'\)"):
         ba.plot_balances(table)
 
 

@@ -243,6 +243,16 @@ def test_times_are_utc_whatever_the_time_zone_of_matplotlib(name):
     assert ax.xaxis.get_offset_text().get_text().endswith(" UTC")
 
 
+@pytest.mark.parametrize(
+    ("end", "month"), [("2023-05-01", "2023-Apr UTC"), ("2023-05-09", "2023-May UTC")]
+)
+def test_a_month_is_named_even_if_the_next_one_begins_at_its_end(end, month):
+    rows = [(*GENERAL, us(f"2023-04-{day:02}"), day) for day in range(1, 31)]
+    ax = ba.plot_balances(table_of(rows), ax=axes_of((10, 4)), end=end)
+    ax.figure.draw_without_rendering()
+    assert ax.xaxis.get_offset_text().get_text() == month
+
+
 @pytest.mark.parametrize("plot", [ba.plot_balances, ba.plot_flows, ba.plot_drawdown])
 @pytest.mark.parametrize("length", [1, 900])
 def test_microseconds_are_an_axis_like_any_other(plot, length):

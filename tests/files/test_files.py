@@ -52,6 +52,13 @@ def test_reading_what_was_written_gives_an_equal_table(scratch, rows, random):
     assert scratch.read_bytes() == written
 
 
+def test_a_part_of_an_archive_is_read_with_a_word_about_what_it_lacks(tmp_path, caplog):
+    ba.write_parquet(TABLE, tmp_path / "x.parquet")
+    (tmp_path / "_archive.json").write_text("{}")
+    assert ba.read_parquet(tmp_path / "x.parquet").equals(TABLE)
+    assert f"ba.Archive({str(tmp_path)!r}).read(" in caplog.text
+
+
 def test_plain_columns_in_another_order_whole_numbers_and_nanoseconds_are_a_table_too(path):
     small = TABLE[TABLE["balance"] < 10]
     kinds = dict.fromkeys(ba.ACCOUNT_KEY, pa.string()) | {"timestamp": pa.timestamp("ns", "UTC")}

@@ -147,6 +147,19 @@ def test_a_number_that_is_not_positive_is_refused(name, number):
         ba.Client("http://host", **{name: number})
 
 
+@pytest.mark.parametrize("timeout", [(1, 2), None, "30"])
+def test_a_timeout_is_one_number(timeout):
+    with pytest.raises(ValueError, match="timeout must be more than 0, not "):
+        ba.Client("http://host", timeout=timeout)
+
+
+def test_a_proxy_that_does_not_answer_is_named_as_one():
+    session = requests.Session()
+    session.proxies = {"http": "http://127.0.0.1:1"}
+    error = failure(ba.Client("http://node.example", session=session))
+    assert "can't be reached through the proxy: connection refused" in str(error)
+
+
 def test_no_address_is_refused():
     with pytest.raises(ValueError, match="at least one node"):
         ba.Client([])

@@ -401,7 +401,10 @@ def test_a_manifest_is_made_again_where_no_node_answers_and_names_no_damaged_fil
     assert done.is_rebuilt
     assert f"{NAME} is left out" in caplog.text
     assert SECOND not in state_of(folder).files
-    assert "missing" in set(ba.Archive(folder).coverage()["state"])
+    coverage = ba.Archive(folder).coverage()
+    assert "missing" in set(coverage["state"])
+    assert coverage["asked_at"].isna().all()
+    assert "last asked  never" in str(ba.Archive(folder).status())
     assert [problem.where for problem in done.left.problems] == [NAME]
     run_export(node, folder, start=START, end=END, fill_gaps=True)
     assert lasting(folder) == lasting(whole)
