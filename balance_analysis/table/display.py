@@ -178,7 +178,11 @@ def _parts(name: str, ids: Mapping[str, Sequence[str]], names: Names) -> dict[st
     empty = empty_texts.get(name, "" if is_named else "no market")
     prefix = "market " if name == "market_id" and "party_id" not in ids else ""
     shown = {key: printable(text) for key, text in names.shown(name, ids[name]).items()}
-    return {key: f"{prefix}{text}" if text else empty for key, text in shown.items()}
+    own = names.called(name)
+    return {
+        key: f"{'' if key in own else prefix}{text}" if text else empty
+        for key, text in shown.items()
+    }
 
 
 def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:

@@ -321,7 +321,7 @@ def test_accounts_show_own_names_and_parties_of_one_name_differ():
         "bond · d4d4d4…d4d4 · BTC",
         "margin · desk (c3c3c3…c3c3) · BTC",
     ]
-    assert ba.account_labels(accounts[["market_id"]], labels=labels).iloc[0] == "market BTC"
+    assert ba.account_labels(accounts[["market_id"]], labels=labels).iloc[0] == "BTC"
 
 
 @given(

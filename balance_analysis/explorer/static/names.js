@@ -73,7 +73,10 @@ export const isKey = (text) => {
 /** Return the ids of an account's key, and the account's label. */
 export const account = (key) => {
   const [asset, type, party, market] = key.split("|").map(decodeURIComponent);
-  const parts = [kindOf(type), called(party), market && `market ${called(market)}`];
+  const place = Object.hasOwn(labels, market)
+    ? called(market)
+    : market && `market ${called(market)}`;
+  const parts = [kindOf(type), called(party), place];
   const label = parts.filter(Boolean).join(" · ");
   const ids = printable([party, market].filter(Boolean).join(" · "));
   return { key, asset, type, party, market, label: printable(label), ids };
