@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from matplotlib.figure import Figure
 
 from tests.archive.exporting import DAY, END, START, run_export
 
@@ -15,9 +14,3 @@ def gapped(node_of_days, tmp_path_factory):
     run_export(node_of_days, folder, start=START + 2 * DAY, end=END)
     run_export(node_of_days, folder, start=START, end=START + DAY)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _no_layout(monkeypatch):
-    """Draw each part of a picture once, wherever it is: places are what tests/figures is about."""
-    monkeypatch.setattr(Figure, "get_layout_engine", lambda _: None)
