@@ -12,6 +12,11 @@ def from_microseconds(count):
     return EPOCH + dt.timedelta(microseconds=count)
 
 
+def between(start, end):
+    """Return [start, end), in microseconds, as the bounds that functions take."""
+    return {"start": from_microseconds(start), "end": from_microseconds(end)}
+
+
 def to_microseconds(moment):
     """Return a datetime or ISO 8601 text as microseconds; without a time zone it is UTC."""
     given = dt.datetime.fromisoformat(moment) if isinstance(moment, str) else moment

@@ -17,15 +17,12 @@ from tests.analysis.tables import DAY, START, table_of, worlds
 BOND = ("VOTE", "ACCOUNT_TYPE_BOND", "a1", "m1")
 
 
-def only(world, accounts):
-    """Return the part of a world that is of some accounts."""
+def of_one_asset(world):
+    """Return the part of a world that is of one asset's accounts, on no market."""
+    accounts = [key for key in world.book() if (key[0], key[3]) == ("VOTE", "")]
     rows = [row for row in world.rows if row[:4] in accounts]
     opening = {key: x for key, x in world.opening.items() if key in accounts}
     return replace(world, rows=rows, opening=opening)
-
-
-def of_one_asset(world):
-    return only(world, [key for key in world.book() if (key[0], key[3]) == ("VOTE", "")])
 
 
 one_asset = worlds().map(of_one_asset).filter(lambda world: world.book())

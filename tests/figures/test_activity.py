@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib import pyplot as plt
 from matplotlib.dates import num2date
 
 import balance_analysis as ba
@@ -17,7 +16,6 @@ from tests.figures.drawn import visible_labels
 @given(st.lists(st.integers(0, 40 * 24), min_size=1, max_size=60, unique=True))
 @settings(max_examples=10)
 def test_each_day_stands_in_its_week_and_has_its_count_over_all_assets(hours):
-    plt.close("all")
     times = [START + hour * HOUR for hour in hours]
     rows = [("VOTE" if n % 2 else "other", *GENERAL[1:], time, 1) for n, time in enumerate(times)]
     ax = ba.plot_activity(table_of(rows))

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 
-import matplotlib.pyplot as plt
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -65,7 +64,6 @@ LEVELS = st.lists(
 @settings(max_examples=5)
 @example([0, 1], None, DAY)
 def test_any_history_draws_with_amounts_that_differ_and_never_splits_a_unit(levels, decimals, step):
-    plt.close("all")
     rows = [(*GENERAL, START + at * step, level) for at, level in enumerate(levels)]
     ax = ba.plot_balances(table_of(rows), assets={} if decimals is None else {"VOTE": decimals})
     ax.figure.draw_without_rendering()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,7 +45,6 @@ def reach(history, known, pixel):
 @settings(max_examples=4)
 @given(seed=st.integers(0, 10**6), gaps=st.sets(st.integers(1, 99), max_size=4))
 def test_each_pixel_reaches_as_far_on_each_side_of_every_gap_as_that_of_all_rows(plot, seed, gaps):
-    plt.close("all")
     history, bounds = noisy(40_000, seed), [START, START + LENGTH]
     # Between seconds, so that no row lies at an edge itself.
     edges = (SECOND // 2, SECOND // 2 + 90 * SECOND)

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib import pyplot as plt
 
 import balance_analysis as ba
 from tests.analysis import tables
 from tests.analysis.oracle import World
-from tests.analysis.tables import GENERAL, MARGIN, START, instant, opened, spans, table_of
+from tests.analysis.tables import GENERAL, MARGIN, START, opened, spans, table_of
 from tests.figures.drawn import areas, lines, roughly, said, shown, us
+from tests.moments import between
 
 histories = st.builds(
     lambda levels, known: World([(*GENERAL, *row) for row in sorted(levels.items())], known=known),
@@ -21,10 +21,8 @@ histories = st.builds(
 @given(histories, spans)
 @settings(max_examples=20)
 def test_the_curve_lies_under_zero_by_what_the_balance_lacks_to_its_peak_so_far(world, span):
-    plt.close("all")
     ((_, account),) = world.book().items()
-    bounds = dict(zip(("start", "end"), map(instant, span), strict=True))
-    ax = ba.plot_drawdown(opened(world), **bounds, assets={"VOTE": 0})
+    ax = ba.plot_drawdown(opened(world), **between(*span), assets={"VOTE": 0})
     levels = [account.level(when) for when in range(*span)]
     begun = next((n for n, level in enumerate(levels) if level is not None), len(levels))
     seen = [levels[begun : n + 1] for n in range(len(levels))]

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from matplotlib import pyplot as plt
 
 import balance_analysis as ba
 from tests.analysis.oracle import flows
@@ -16,18 +15,13 @@ from tests.figures.drawn import history, micros, one_asset, said, us
 def bars(ax, label):
     """Return {left edge, microseconds: height} of the bars with a label."""
     (collection,) = (each for each in ax.collections if each.get_label() == label)
-    corners = [path.vertices for path in collection.get_paths()]
-    heights = [points[np.abs(points[:, 1]).argmax(), 1] for points in corners]
-    return [
-        (points[:, 0].min(), points[:, 0].max(), h)
-        for points, h in zip(corners, heights, strict=True)
-    ]
+    corners = (path.vertices.T for path in collection.get_paths())
+    return [(x.min(), x.max(), y[np.abs(y).argmax()]) for x, y in corners]
 
 
 @given(one_asset, fixed_grids())
 @settings(max_examples=15)
 def test_bars_are_the_flows_of_periods_that_are_known_throughout(world, grid):
-    plt.close("all")
     ax = ba.plot_flows(opened(world), **asked(grid), assets={"VOTE": 0})
     expected = flows(world, grid, ["asset_id"])
     for label, sign, place in (("inflow", 1, 3), ("outflow", -1, 4), ("net", 1, 5)):

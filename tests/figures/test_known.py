@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib import pyplot as plt
 
 import balance_analysis as ba
 from tests.analysis.tables import DAY, GENERAL, instant, opened, spans, table_of
@@ -24,6 +23,7 @@ from tests.figures.drawn import (
     steps_of,
     us,
 )
+from tests.moments import between
 
 START = us("2023-04-01")
 HATCH = "\\\\\\\\"
@@ -40,9 +40,7 @@ def knowing(*days, rows=ROWS, since=None):
 
 @given(one_asset, spans)
 def test_lines_are_at_every_moment_at_what_accounts_hold_as_far_as_that_is_known(world, span):
-    plt.close("all")
-    bounds = dict(zip(("start", "end"), map(instant, span), strict=True))
-    ax = ba.plot_balances(opened(world), **bounds, assets={"VOTE": 0})
+    ax = ba.plot_balances(opened(world), **between(*span), assets={"VOTE": 0})
     held = [[roughly(x.level(when)) for when in range(*span)] for x in world.book().values()]
     known = [levels for levels in held if {*levels} != {None}]
     drawn = [shown(steps, span) for steps in lines(ax).values()]
@@ -53,12 +51,9 @@ def test_lines_are_at_every_moment_at_what_accounts_hold_as_far_as_that_is_known
 
 
 @given(one_asset, spans, st.booleans())
-def test_areas_reach_at_every_moment_as_far_as_what_is_known_to_be_held_and_owed(
-    world, span, share
-):
-    plt.close("all")
-    bounds = dict(zip(("start", "end"), map(instant, span), strict=True))
-    ax = ba.plot_totals(opened(world), **bounds, by=ba.ACCOUNT_KEY, assets={"VOTE": 0}, share=share)
+def test_areas_reach_at_each_moment_as_far_as_what_is_known_to_be_held_and_owed(world, span, share):
+    options = {"by": ba.ACCOUNT_KEY, "assets": {"VOTE": 0}, "share": share}
+    ax = ba.plot_totals(opened(world), **between(*span), **options)
     drawn = [shown(steps_of(patch), span) for patch in ax.patches if is_area(patch)]
     for n, when in enumerate(range(*span)):
         levels = [account.level(when) for account in world.book().values()]
@@ -126,7 +121,7 @@ def test_totals_say_what_they_lack_unless_all_is_known_from_the_first_block_on()
 
 
 def test_an_interval_of_which_nothing_is_known_says_so():
-    bounds = {n: instant(START + d * DAY) for n, d in (("start", 9), ("end", 12))}
+    bounds = between(START + 9 * DAY, START + 12 * DAY)
     for plot in (ba.plot_balances, ba.plot_totals, ba.plot_drawdown):
         assert plot(knowing((0, 8)), **bounds).texts[0].get_text().startswith("no balance is known")
 

@@ -74,11 +74,10 @@ def test_every_colour_stands_out_on_light_and_on_dark(paper):
     assert min(contrast(type_style(each)[0], paper) for each in ba.ACCOUNT_TYPES) > 1.4
 
 
-@given(
-    st.lists(
-        st.sampled_from([*ba.ACCOUNT_TYPES, "ACCOUNT_TYPE_OF_TOMORROW"]), min_size=1, max_size=9
-    )
-)
+kinds = st.sampled_from([*ba.ACCOUNT_TYPES, "ACCOUNT_TYPE_OF_TOMORROW"])
+
+
+@given(st.lists(kinds, min_size=1, max_size=9))
 @settings(max_examples=15)
 def test_accounts_that_share_an_axes_are_all_drawn_differently(types):
     rows = [("VOTE", each, f"a{n:02}", "", START, 5) for n, each in enumerate(types)]

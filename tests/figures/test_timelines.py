@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from matplotlib import pyplot as plt
 
 import balance_analysis as ba
 from tests.analysis.tables import DAY, GENERAL, HOUR, instant, table_of
@@ -57,14 +56,12 @@ def test_an_archive_is_drawn_as_its_frame_is_and_nothing_else(plot, frame, empty
 # Coverage
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 50), st.integers(1, 50), st.booleans()), min_size=1, max_size=8
-    )
-)
+hours, flags = st.integers(1, 50), st.booleans()
+
+
+@given(st.lists(st.tuples(hours, hours, flags), min_size=1, max_size=8))
 @settings(max_examples=12)
 def test_every_stretch_is_drawn_in_the_lane_of_its_state_whose_length_is_said(parts):
-    plt.close("all")
     spans, at = [], START
     for pause, length, proven in parts:
         at += (pause - 1) * HOUR
@@ -134,14 +131,12 @@ def state_at(bars, when, names):
 
 STEP = 4 * DAY  # no bar is so short that it is drawn wider
 steps = st.integers(1, 3)
-flags = st.booleans()
 
 
 @given(st.lists(st.tuples(steps, steps, flags, flags, st.none() | st.integers(1, 25)), min_size=1))
 @example([(1, 1, True, True, 25)])
 @settings(max_examples=12)
 def test_a_limit_is_what_a_snapshot_says_while_it_was_seen_and_since_when_it_states_it(sights):
-    plt.close("all")
     begin, seen, ends = START - 6 * STEP, [], [START]
     for pause, length, *is_enabled, since in sights[:4]:
         first = ends[-1] + pause * STEP
