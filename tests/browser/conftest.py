@@ -13,8 +13,8 @@ import pytest
 
 from tests.analysis.oracle import World
 from tests.analysis.tables import DAY, HOUR, LARGEST
+from tests.loopback import Row
 from tests.service.archives import Stretch, write_archive
-from tests.service.rows import Row
 from tests.serving import serving
 
 FLAGS = [
@@ -77,12 +77,9 @@ def gapped(tmp_path_factory):
         stretches=[*(Stretch(*span) for span in known), Stretch(*UNPROVEN, proven=False)],
         partition="month",
     )
-    names = {
-        "assets": {asset: {"symbol": LONG, "decimals": 18}},
-        "labels": {party(1): "Alice & co"},
-    }
+    assets, labels = {asset: {"symbol": LONG, "decimals": 18}}, {party(1): "Alice & co"}
     book = World([row for row in rows if row.asset_id == asset], known=known).book()
-    with serving(archive, **names) as url:
+    with serving(archive, assets=assets, labels=labels) as url:
         yield f"{url}/", book, archive
 
 

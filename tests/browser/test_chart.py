@@ -46,10 +46,8 @@ def inks(corners):
         if x != to_x:
             lying.add((x, to_x, y))
         elif y != to_y:
-            standing.setdefault(x, []).append((min(y, to_y), max(y, to_y)))
-    return lying, {
-        x: (min(a for a, _ in all_), max(b for _, b in all_)) for x, all_ in standing.items()
-    }
+            standing.setdefault(x, set()).update((y, to_y))
+    return lying, {x: (min(heights), max(heights)) for x, heights in standing.items()}
 
 
 def corners_of(path):
@@ -148,10 +146,8 @@ def test_any_range_has_a_few_ticks_that_read_differently(page, low, high):
 
 
 def test_bars_fill_their_periods_from_0_up_and_down(page):
-    periods = {
-        "times": [BEGIN - DAY, BEGIN, BEGIN + DAY],
-        "ends": [BEGIN, BEGIN + DAY, BEGIN + 2 * DAY],
-    }
+    times = [BEGIN - DAY, BEGIN, BEGIN + DAY]
+    periods = {"times": times, "ends": [time + DAY for time in times]}
     picture = draw(
         page,
         {**periods, "values": [9, 4, None]},

@@ -23,10 +23,11 @@ from tests.analysis.oracle import (
 )
 from tests.archive.writing import writer_of
 from tests.explorer.asking import asking, rows_of, write_key
+from tests.loopback import Row
 from tests.moments import uncovered
 from tests.report.reading import read_page
 from tests.service.archives import Stretch, write_archive
-from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES, Row
+from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES
 
 DAY = 24 * HOUR
 BEGIN = 1_675_555_200_000_000
@@ -59,9 +60,8 @@ def random_archive(folder, seed):
     rows = {(account, time) for time in moments for account in rng.sample(accounts, 2)}
     most = rng.choice((5, 10**20, 10**36))
     rows = [Row(*key, time, rng.choice((0, rng.randrange(most)))) for key, time in sorted(rows)]
-    archive = write_archive(
-        folder, rows, stretches=rng.sample(stretches, len(stretches)), partition=partition
-    )
+    order = rng.sample(stretches, len(stretches))
+    archive = write_archive(folder, rows, stretches=order, partition=partition)
     writer, is_first = writer_of(archive), rng.random() < 0.3 and stretches[0].proven
     if rng.random() < 0.5:
         writer.checkpoint()
@@ -152,9 +152,8 @@ def check_sums(page, world, asset, start, end):
     answer = page("flows", asset=asset, start=start, end=end)
     expected = flows(world, spans_in(answer["flows"]), ["asset_id"], full=True)
     assert [(asset, *row) for row in rows_of(answer["flows"])] == expected
-    ((_, _, _, *sums, _, _, unknown),) = flows(
-        world, Periods([(start, end)]), ["asset_id"], full=True
-    )
+    whole = Periods([(start, end)])
+    ((_, _, _, *sums, _, _, unknown),) = flows(world, whole, ["asset_id"], full=True)
     names = "inflow", "outflow", "net"
     assert [answer["sum"][name] for name in names] == [x if x is None else str(x) for x in sums]
     assert answer["sum"]["unknown"] == (unknown or 0)
@@ -251,11 +250,9 @@ class Frozen:
     def __init__(self, path):
         self._page = read_page(path)
 
-    def __call__(
-        self, view, *, accounts=(), asset=None, by=None, at=None, start=None, end=None, page=0
-    ):
-        last = {"rows": 0, "series": 4000}.get(view)
-        values = [*map(write_key, accounts), asset, by, at, start, end, last]
+    def __call__(self, view, *, accounts=(), **query):
+        asked = map(query.get, ("asset", "party", "by", "at", "start", "end"))
+        values = [*map(write_key, accounts), *asked, {"rows": 0, "series": 4000}.get(view)]
         return self._page.view(view, *(value for value in values if value is not None))
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from tests.archive.writing import writer_of
 from tests.explorer.asking import as_dicts, asking, rows_of, write_key
+from tests.loopback import Row
 from tests.moments import from_microseconds, to_microseconds
 from tests.service.archives import Stretch, commit, write_archive
-from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES, Row
+from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES
 
 DAY = 24 * HOUR
 BEGIN = 1_675_555_200_000_000
@@ -43,10 +44,8 @@ def archive_of(folder, rows, *stretches, **options):
 def page(tmp_path_factory):
     """An archive of few accounts, with names, a number that passes 38 digits, and 500 rows."""
     rows = [Row(*HERS, *step) for step in STEPS]
-    rows += [
-        Row("VOTE", MARGIN, ALICE, MARKET, BEGIN, 5),
-        Row("VOTE", GENERAL, HIDDEN, "", BEGIN, 1),
-    ]
+    rows += [Row("VOTE", MARGIN, ALICE, MARKET, BEGIN, 5)]
+    rows += [Row("VOTE", GENERAL, HIDDEN, "", BEGIN, 1)]
     rows += [Row("VOTE", GENERAL, f"{n:064x}", "", BEGIN, 10**6 + n) for n in range(40)]
     rows += [Row("BIG", GENERAL, party, "", BEGIN, LARGEST) for party in (ALICE, BOB)]
     rows += [Row("BIG", MARGIN, ALICE, MARKET, BEGIN, LARGEST)]
@@ -174,13 +173,11 @@ def test_where_a_balance_comes_from_is_what_the_archive_explains(tmp_path):
             said = tuple(getattr(expected, name) for name in names)
             asked = tuple(each and to_microseconds(each) for each in expected.asked or NEVER)
             names += "first_asked_at", "asked_at", "first_block_height", "block_height"
-            assert rows_of(answer["explanation"], *names) == [
-                said + asked + (expected.heights or NEVER)
-            ]
-            cited = [row for row in (expected.before, expected.row, expected.after) if row]
-            assert rows_of(answer["cited"], "file", "balance") == [
-                (row.file, row.balance) for row in cited
-            ]
+            said += asked + (expected.heights or NEVER)
+            assert rows_of(answer["explanation"], *names) == [said]
+            cited = filter(None, (expected.before, expected.row, expected.after))
+            cited = [(row.file, row.balance) for row in cited]
+            assert rows_of(answer["cited"], "file", "balance") == cited
 
 
 def test_an_answer_is_of_the_state_that_it_names(tmp_path):

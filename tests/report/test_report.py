@@ -164,9 +164,7 @@ def test_of_sums_that_pass_38_digits_only_the_views_of_their_asset_are_refused(t
         ({"start": "2030-01-01"}, "must start before it ends"),
     ],
 )
-def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(
-    options, says, table, tmp_path
-):
+def test_a_report_that_can_t_be_made_leaves_nothing_but_the_last(options, says, table, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("before", encoding="utf-8")
     with pytest.raises((ValueError, TypeError), match=says):
@@ -246,9 +244,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_gap_of_an_archive_stands_at_the_top_and_its_coverage_and_limits_are_there(
-    folder, tmp_path, caplog
-):
+def test_a_gap_stands_at_the_top_and_coverage_and_limits_are_there(folder, tmp_path, caplog):
     page = read_page(write(folder, tmp_path))
     assert page.bounds() == (RISING, STOP)
     assert "not complete" in page.text("p")
