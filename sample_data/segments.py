@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from balance_analysis.table.moments import to_microseconds
 from balance_analysis.table.names import read_assets
+from balance_analysis.table.schema import ACCOUNT_KEY
 
 FOLDER: Final = Path(__file__).parent
 CHAIN: Final = "sample-network"
@@ -31,15 +32,15 @@ def main(folder: Path = FOLDER / "segments") -> None:
     last = table["timestamp"].unique().sort()[: BLOCKS * SEGMENTS][-1]
     rows = [
         row_of(
-            to_microseconds(row["timestamp"]) * 1000,
-            *(row[name] for name in ("asset_id", "account_type", "party_id", "market_id")),
+            *(row[name] for name in ACCOUNT_KEY),
+            to_microseconds(row["timestamp"]),
             int(row["balance"]),
         )
         for row in table.filter(pc.less_equal(table["timestamp"], last)).to_pylist()
     ]
     assets = read_assets(FOLDER / "assets.toml")
     about = {name: (one.symbol, one.decimals) for name, one in assets.items()}
-    moments = (rows[0].timestamp_ns, rows[len(rows) // 2].timestamp_ns)
+    moments = (rows[0].time, rows[len(rows) // 2].time)
     limits = [_limits(at, can_propose=at > moments[0]) for at in moments]
     how = {"each": BLOCKS, "chain": CHAIN, "assets": about, "limits": limits}
     for path in folder.glob("*.zip"):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from balance_analysis import demo
-from tests import waits
 from tests.archive.exporting import END, ROWS, START, node_of, run_export
 from tests.loopback import read_ledger, read_recording
 from tests.loopback.rows import Account, Row
 from tests.serving import serving
+from tests.waits import dont_wait, sleeping
 
 RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
 
@@ -81,10 +81,10 @@ def folder(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "archive")
 
 
-@pytest.fixture(name="without_waits")
+@pytest.fixture(scope="session", autouse=True)
 def _without_waits():
-    """Ask a node again at once."""
-    with waits.without_waits():
+    """Let clients not sleep between requests, unless a test says how they do."""
+    with sleeping(dont_wait):
         yield
 
 

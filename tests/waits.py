@@ -18,11 +18,6 @@ def sleeping(sleep: Callable[[float], None]) -> Iterator[None]:
         yield
 
 
-def without_waits() -> contextlib.AbstractContextManager[None]:
-    """Let clients that are made meanwhile not sleep between requests."""
-    return sleeping(dont_wait)
-
-
 def dont_wait(_: float) -> None:
     """Sleep in no time."""
 

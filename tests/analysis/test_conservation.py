@@ -31,7 +31,6 @@ from tests.analysis.tables import (
     times,
 )
 from tests.columns import ATTRS_KEY, BALANCE_DTYPE, EXTERNAL, TIMESTAMP_DTYPE, empty_table
-from tests.service.rows import from_node
 
 CASE = keyed(
     ba.reconcile, oracle.differences, ("timestamp", "delta", "net", "difference", "reason")
@@ -121,6 +120,6 @@ def test_flows_of_floats_are_refused():
 
 
 def test_the_recording_agrees_with_its_ledger(recorded_rows, recorded_ledger):
-    whole = ba.to_table(table_of(map(from_node, recorded_rows)), nothing_before=True)
+    whole = ba.to_table(table_of(recorded_rows), nothing_before=True)
     assert differences(whole, recorded_ledger) == ([], 0)
     assert len(recorded_ledger) > 100

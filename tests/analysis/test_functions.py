@@ -42,7 +42,6 @@ from tests.analysis.tables import (
     worlds,
 )
 from tests.columns import empty_table
-from tests.service.rows import from_node
 
 GRIDDED = [name for name, case in CASES.items() if case.bounds in {"points", "periods"}]
 LARGE = [name for name, case in CASES.items() if case.amounts is signed]
@@ -367,7 +366,7 @@ def test_flows_are_by_day_and_totals_by_asset_and_type_by_default():
 
 
 def test_deltas_of_a_selection_stand_at_the_selections_rows(recorded_rows):
-    table = table_of(map(from_node, recorded_rows))
+    table = table_of(recorded_rows)
     chosen = table[table["party_id"] != "network"].iloc[3:]
     assert [*chosen.index] != [*range(len(chosen))]
     deltas = ba.deltas(chosen)

@@ -5,29 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from balance_analysis import Archive, Client, export, load_balance_changes, repair
-from balance_analysis.archive.manifest import read_manifest, sign
-from tests.loopback import LoopbackNode, random_history
+import pandas as pd
+
+from balance_analysis import Archive, Client, Repaired, Run, export, load_balance_changes, repair
+from balance_analysis.archive.manifest import Manifest, read_manifest, sign
+from tests.loopback import LoopbackNode, Row, random_history
 from tests.moments import from_microseconds, to_microseconds
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.waits import dont_wait
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pandas as pd
-
-    from balance_analysis import Repaired, Run
-    from balance_analysis.archive.manifest import Manifest
-    from tests.loopback import Row
-
-    Source = LoopbackNode | str | list[LoopbackNode | str]
-    Moment = int | str | None
+Source = LoopbackNode | str | list[LoopbackNode | str]
+Moment = int | str | None
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
@@ -54,7 +47,7 @@ def spread_history(
         Microseconds. The first block stands at `start`, the last before `end`.
     """
     history = random_history(seed, rows=rows, accounts=accounts, largest_block=largest_block)
-    blocks = sorted({row.timestamp_ns for row in history})
+    blocks = sorted({row.time for row in history})
     rng = random.Random(seed)
     midnights = range(start - start % DAY + DAY, end, DAY)
     some = rng.sample(midnights, min(len(midnights), len(blocks) // 4))
@@ -62,7 +55,7 @@ def spread_history(
     while len(scan) < len(blocks):
         scan.add(rng.choice([rng.randrange(start, end), min(rng.choice([*scan]) + 1, end - 1)]))
     moved = dict(zip(blocks, sorted(scan), strict=True))
-    return [replace(row, timestamp_ns=moved[row.timestamp_ns] * 1000) for row in history]
+    return [row._replace(time=moved[row.time]) for row in history]
 
 
 ROWS = spread_history(5, rows=160, accounts=20)
@@ -74,9 +67,7 @@ def node_of(rows: Sequence[Row], *, head: int = END, **options: Any) -> Loopback
     return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})
 
 
-def knowing(
-    rows: Sequence[Row], since: int = START, head: int = END, **options: Any
-) -> LoopbackNode:
+def knowing(rows: list[Row], since: int = START, head: int = END, **options: Any) -> LoopbackNode:
     """Return a node that forgot what was before `since`, and has no block beyond `head`."""
     return node_of(matching(rows, start=since, end=head), head=head, **options)
 
@@ -112,13 +103,11 @@ def mend(node: LoopbackNode, folder: Path, **options: Any) -> Repaired:
         return repair(client, folder, **options)
 
 
-def loaded(
-    source: Source, start: Moment = START, end: Moment = END, **options: Any
-) -> pd.DataFrame:
+def loaded(source: Source, start: Moment = START, end: Moment = END, **how: Any) -> pd.DataFrame:
     """Return what a load gives; bounds are microseconds or as a load takes them."""
     bounds = [from_microseconds(at) if isinstance(at, int) else at for at in (start, end)]
     with client_of(source) as client:
-        return load_balance_changes(client, start=bounds[0], end=bounds[1], **options)
+        return load_balance_changes(client, start=bounds[0], end=bounds[1], **how)
 
 
 def state_of(folder: Path) -> Manifest:
@@ -170,9 +159,7 @@ def in_spans(rows: Sequence[Row], spans: Sequence[tuple[int, int, bool]]) -> lis
     return [row for start, end, _ in spans for row in matching(rows, start=start, end=end)]
 
 
-def assert_holds(
-    folder: Path, rows: Sequence[Row], *, whole: tuple[int, int] | None = None
-) -> None:
+def assert_holds(folder: Path, rows: list[Row], *, whole: tuple[int, int] | None = None) -> None:
     """Check that an archive reads as exactly a node's rows in its covered intervals.
 
     Parameters

@@ -12,10 +12,10 @@ ROWS = spread_history(5, start=START, end=END, rows=100, accounts=20)
 ROW_GROUP = 3
 """Rows of a row group: filters choose among several of each file."""
 
-HELD = [row for row in ROWS if not MARCH <= row.timestamp_ns // 1000 < APRIL]
+HELD = [row for row in ROWS if not MARCH <= row.time < APRIL]
 """What the archive with a gap has."""
 
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 DOUBTED = MARCH, min(at for at in TIMES if at >= APRIL)
 """Where it may lack rows: the gap, and what is unproven behind it."""
 
@@ -32,7 +32,7 @@ def filled(folder, partition, **given):
 
 def torn_apart(folder):
     """Return an archive with a gap in March, and an unproven beginning of April."""
-    late = [row for row in ROWS if row.timestamp_ns // 1000 >= APRIL]
+    late = [row for row in ROWS if row.time >= APRIL]
     node = node_of(late, head=MAY)
     run_export(node, folder, start=APRIL - DAY, end=MAY, partition="month")
     node.block_timestamp, node.block_height = END * 1000, 1000

@@ -100,9 +100,7 @@ def test_a_selection_says_which_word_stands_for_nothing_and_takes_other_names(ar
 
 
 @pytest.mark.parametrize(("kind", "given"), [("assets", NAMES), ("labels", LABELS)])
-def test_a_damaged_file_of_names_is_named_and_mended_by_giving_them_again(
-    node, archive, kind, given
-):
+def test_a_damaged_file_of_names_is_named_and_mended_by_giving_them(node, archive, kind, given):
     run_export(node, archive.uri, end=END, **{kind: given})
     file = Path(archive.uri, f"_{kind}.json")
     file.write_text(file.read_text()[:-5])
@@ -116,7 +114,6 @@ def test_a_damaged_file_of_names_is_named_and_mended_by_giving_them_again(
     assert archive.verify().problems == ()
 
 
-@pytest.mark.usefixtures("without_waits")
 def test_commands_keep_and_show_names_of_options_or_variables(node, whole, tmp_path):
     assets, labels = tmp_path / "assets.toml", tmp_path / "labels.csv"
     assets.write_text(f'["{ASSET}"]\nsymbol = "tUSD"\ndecimals = 6\n')

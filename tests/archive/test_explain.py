@@ -14,8 +14,9 @@ import balance_analysis as ba
 from tests.archive.exporting import node_of, run_export
 from tests.archive.months import END, HELD, MOMENTS, ROWS, START
 from tests.cli.running import run
+from tests.columns import COLUMNS
 from tests.loopback import spoilt
-from tests.moments import from_microseconds, moment_text
+from tests.moments import from_microseconds, moment_text, to_microseconds
 from tests.segments.writer import write_segments
 
 ACCOUNTS = sorted({row.account for row in ROWS})
@@ -37,20 +38,15 @@ def test_a_balance_rests_on_the_last_row_between_its_neighbours_as_its_node_answ
     at = from_microseconds(moment)
     explanation = archive.explain(account, at=at)
 
-    lines = [(x.timestamp_ns // 1000, int(x.balance)) for x in HELD if x.account == account]
+    lines = [(x.time, x.balance) for x in HELD if x.account == account]
     until = [line for line in lines if line[0] <= moment]
     later = [line for line in lines if line[0] > moment]
     wanted = [*[*until[::-1], None, None][:2], next(iter(later), None)]
     cited = [explanation.row, explanation.before, explanation.after]
-    assert [x and (x.timestamp, x.balance) for x in cited] == [
-        x and (from_microseconds(x[0]), x[1]) for x in wanted
-    ]
+    assert [x and (to_microseconds(x.timestamp), x.balance) for x in cited] == wanted
     for row in filter(None, cited):
-        assert any(
-            (x["timestamp"], int(x["balance"]), *(x[name] for name in ba.ACCOUNT_KEY))
-            == (row.timestamp, row.balance, *account)
-            for x in pq.ParquetFile(torn / row.file).read().to_pylist()
-        )
+        its = dict(zip(COLUMNS, (*account, row.timestamp, row.balance), strict=True))
+        assert its in pq.ParquetFile(torn / row.file).read().to_pylist()
 
     assert explanation.balance == balance_of(archive, account, at)
     assert (explanation.why is None) == (explanation.balance is not None)
@@ -70,7 +66,7 @@ def test_a_spoilt_row_makes_its_account_unknown_unless_that_cannot_be_read_and_h
     tmp_path, change
 ):
     row = ROWS[60]
-    its = row.timestamp_ns // 1000 + 1
+    its = row.time + 1
     node = node_of(ROWS, head=END)
     run_export(node, tmp_path / "a", start=START, end=its, partition="month")
     node.edit_row = spoilt(row.to_json().__eq__, **change)
@@ -80,7 +76,7 @@ def test_a_spoilt_row_makes_its_account_unknown_unless_that_cannot_be_read_and_h
     assert explained == (int(row.balance) if "assetId" in change else None)
     assert balance_of(archive, row.account, at) == explained
     # Whoever has no row at that moment may be meant by one that can't be read.
-    there = {each.account for each in ROWS if each.timestamp_ns == row.timestamp_ns}
+    there = {each.account for each in ROWS if each.time == row.time}
     other = next(each for each in ROWS[59::-1] if each.account not in there)
     explained = archive.explain(other.account, at=at).balance
     assert explained == (None if "assetId" in change else int(other.balance))
@@ -93,7 +89,7 @@ def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):
     ba.import_segments(tmp_path / "a", tmp_path / "segments", partition="month")
     archive = ba.Archive(tmp_path / "a")
     row = ROWS[70]
-    at = from_microseconds(row.timestamp_ns // 1000)
+    at = from_microseconds(row.time)
     explanation = archive.explain(dict(zip(ba.ACCOUNT_KEY, row.account, strict=True)), at=at)
     assert explanation.balance == int(row.balance)
 
@@ -107,7 +103,7 @@ def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):
 
 def test_a_command_explains_the_account_that_its_options_name(torn):
     row = ROWS[-1]
-    at = moment_text(row.timestamp_ns // 1000)
+    at = moment_text(row.time)
     ids = {name: getattr(row, name) for name in ba.ACCOUNT_KEY}
     names = [f"--{name.replace('_', '-')}={value}" for name, value in ids.items() if value]
     printed = run("explain", torn, *names, "--at", at, "--format=json").stdout

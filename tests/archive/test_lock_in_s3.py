@@ -36,10 +36,15 @@ def archive(address):
 
 
 @contextlib.contextmanager
-def leased(archive, seconds=60.0):
-    """Hold the lock for so long at a time, and give what a write asks first."""
+def leased(archive, seconds=60.0, *, is_asleep=False):
+    """Hold the lock for so long at a time, and give what a write asks first.
+
+    Who is asleep renews the lease by nothing but writes.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SECONDS, seconds)
+        if is_asleep:
+            patch.setattr("balance_analysis.archive.lock._Lease.keep", lambda _: None)
         with locked(archive):
             yield archive.store.guard
 
@@ -102,17 +107,8 @@ def test_a_killed_holders_lock_is_free_when_its_time_is_over_by_the_stores_clock
         assert holder_of(archive)["pid"] != 7
 
 
-@pytest.fixture
-def asleep(monkeypatch):
-    """Let no lease be renewed but by writes."""
-    monkeypatch.setattr("balance_analysis.archive.lock._Lease.keep", lambda _: None)
-
-
-@pytest.mark.usefixtures("asleep")
-def test_who_slept_past_the_leases_end_writes_nothing_when_another_took_over(
-    address, archive, front
-):
-    with leased(archive, seconds=0.3):
+def test_who_slept_past_a_leases_end_writes_nothing_when_another_took_over(address, archive, front):
+    with leased(archive, seconds=0.3, is_asleep=True):
         front.aged = 3
         time.sleep(0.2)
         with leased(Archive(address)):
@@ -123,9 +119,8 @@ def test_who_slept_past_the_leases_end_writes_nothing_when_another_took_over(
             assert (list(archive.store.names()), holder_of(archive)) == (["_lock.json"], mine)
 
 
-@pytest.mark.usefixtures("asleep")
 def test_a_lock_that_is_gone_is_lost_though_the_store_would_put_it_again(address, archive, front):
-    with leased(archive, seconds=0.3) as check:
+    with leased(archive, seconds=0.3, is_asleep=True) as check:
         front.forget = ["HTTP_IF_MATCH"]
         Archive(address).store.delete("_lock.json")
         time.sleep(0.1)
@@ -211,19 +206,16 @@ def test_a_lock_that_the_store_fails_to_confirm_is_not_left_behind(archive, fron
     assert list(archive.store.names()) == []
 
 
-def test_an_export_that_loses_the_lock_stops_before_its_next_write(
-    address, archive, front, monkeypatch
-):
+def test_an_export_that_loses_the_lock_stops_before_a_write(address, archive, front, monkeypatch):
     monkeypatch.setattr(SECONDS, 0.3)
     begin(address)
     before = archive.store.read("_archive.json")
 
-    def steal(answer, _request):
+    def steal(*_):
         if holder_of(archive) != DEAD:
             put(address, DEAD)
             time.sleep(0.2)
             front.writes.clear()
-        return answer
 
     with node_of(ROWS, edit_page=steal) as node, pytest.raises(ArchiveLockedError, match="gone"):
         run_export(node, archive, start=START, end=END)

@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -22,13 +21,12 @@ TEXT = "\n".join(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "ma
 COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)).splitlines()
 START, END = map(to_microseconds, ("2023-04-19", "2023-05-01"))
 ROWS = [
-    replace(row, balance=int(row.balance) % 10**20)
+    row._replace(balance=row.balance % 10**20)
     for row in spread_history(7, start=START, end=END, rows=30, accounts=5)
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("without_waits")
 def test_each_command_of_operations_does_what_is_said(address, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")

@@ -14,7 +14,7 @@ from balance_analysis import ACCOUNT_KEY, Archive, ArchiveError, IncompleteError
 from tests.archive.exporting import DAY, HOUR, edit_manifest, node_of, run_export, state_of
 from tests.archive.months import APRIL, DOUBTED, END, HELD, MARCH, MAY, MOMENTS, ROWS, START, filled
 from tests.columns import COLUMNS, empty_table, known_of
-from tests.moments import both, from_microseconds, moment_text, uncovered
+from tests.moments import between, both, from_microseconds, moment_text, uncovered
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 PARTIES = sorted({row.party_id for row in HELD})
@@ -73,21 +73,17 @@ def test_any_interval_filters_and_openings_give_the_rows_that_match_and_what_was
     (start, end), is_torn = bounds, which == "torn"
     archive = Archive(request.getfixturevalue(which)).select(**filters)
     known = uncovered([DOUBTED] if is_torn else [], start, end)
-    back = archive.read(
-        start=from_microseconds(start),
-        end=from_microseconds(end),
-        opening=opening,
-        partial=known != [(start, end)],
-    )
+    is_partial = known != [(start, end)]
+    back = archive.read(**between(start, end), opening=opening, partial=is_partial)
     assert both(known_of(back), [(start, end)]) == known
     rows = HELD if is_torn else ROWS
-    older = sorted(matching(rows, end=start + 1, **filters), key=lambda row: row.timestamp_ns)
+    older = sorted(matching(rows, end=start + 1, **filters), key=lambda row: row.time)
     # What was held before a gap is unknown behind it.
     held_on = matching(older, start=MARCH) if is_torn and start > MARCH else older
     balances = {row.account: int(row.balance) for row in held_on}
     for source in [archive, back][: 1 + opening]:
         assert held_at(source, start) == balances
-    older = [row for row in older if row.timestamp_ns < start * 1000]
+    older = [row for row in older if row.time < start]
     openings = {row.account: row for row in older} if opening else {}
     expected = [*openings.values(), *matching(rows, start=start, end=end, **filters)]
     assert lines_of_table(back) == lines_of_rows(expected)
@@ -111,7 +107,7 @@ REFUSED = [
     (".", {}, {"start": from_microseconds(END)}),
     (".", {}, {"start": from_microseconds(END + DAY)}),
     (".", {}, {"end": from_microseconds(START)}),
-    (".", {}, {"start": from_microseconds(END + DAY), "end": from_microseconds(END + 2 * DAY)}),
+    (".", {}, between(END + DAY, END + 2 * DAY)),
 ]
 
 
@@ -144,9 +140,7 @@ def test_an_empty_market_id_selects_the_accounts_without_a_market(months):
 
 @settings(max_examples=8)
 @given(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), subsets(PARTIES))
-def test_some_columns_and_batches_are_those_of_the_table_in_the_order_of_files(
-    days, columns, parties
-):
+def test_some_columns_and_batches_are_those_of_the_table_in_files_order(days, columns, parties):
     archive = Archive(days).select(party_ids=parties)
     whole, back = archive.read(), archive.read(columns=columns)
     assert [dtype.kind for dtype in back.dtypes] == [whole[name].dtype.kind for name in columns]
@@ -162,9 +156,8 @@ def test_files_without_any_wanted_row_are_not_opened(months, tmp_path):
     late = Archive(shutil.copytree(months, tmp_path / "copy"))
     for path in (tmp_path / "copy" / "changes").glob("month=2023-0[234]/changes.parquet"):
         path.unlink()
-    assert lines_of_table(late.read(start=from_microseconds(MAY))) == lines_of_rows(
-        matching(ROWS, start=MAY)
-    )
+    back = late.read(start=from_microseconds(MAY))
+    assert lines_of_table(back) == lines_of_rows(matching(ROWS, start=MAY))
     held = balance_at(late, from_microseconds(END - 1))
     pd.testing.assert_frame_equal(held, balance_at(Archive(months), from_microseconds(END - 1)))
 
@@ -181,7 +174,7 @@ def test_a_gap_and_an_unproven_part_are_refused(torn):
     with pytest.raises(IncompleteError, match="is missing; `export --fill-gaps` asks for it"):
         archive.read()
     with pytest.raises(IncompleteError, match="may have forgotten rows"):
-        archive.read(start=from_microseconds(APRIL - HOUR), end=from_microseconds(APRIL + HOUR))
+        archive.read(**between(APRIL - HOUR, APRIL + HOUR))
 
 
 def test_an_account_that_the_archive_is_not_bound_to_is_refused(tmp_path):
@@ -215,9 +208,7 @@ def test_each_month_before_the_first_gap_has_a_checkpoint(months, days, torn, ba
         assert Archive(each).verify().is_whole
 
 
-def test_balances_at_a_moment_that_is_not_covered_are_unknown_and_at_its_end_are_known(
-    months, bare
-):
+def test_balances_at_a_moment_not_covered_are_unknown_and_at_its_end_are_known(months, bare):
     archive = Archive(months)
     for at in (START - 1, END + 1, END + DAY):
         assert balance_at(archive, from_microseconds(at))["balance"].isna().all()

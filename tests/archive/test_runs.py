@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -15,18 +14,15 @@ from tests.archive.writing import holder_of
 
 
 def test_a_run_holds_the_lock_and_its_report_is_incomplete_while_it_lasts(tmp_path):
-    seen, outcomes = [], []
+    folder, seen, outcomes = tmp_path / "a", [], []
 
-    def look(answer, _):
-        pid = holder_of(tmp_path / "a")["pid"]
-        seen.extend((pid, report["outcome"]) for report in reports(tmp_path / "a"))
-        return answer
+    def look(*_):
+        pid = holder_of(folder)["pid"]
+        seen.extend((pid, report["outcome"]) for report in reports(folder))
 
     with node_of(ROWS, edit_page=look) as node:
-        run = run_export(
-            node, tmp_path / "a", end=END, on_report=lambda x: outcomes.append(x.outcome)
-        )
-        (report,) = reports(tmp_path / "a")
+        run = run_export(node, folder, end=END, on_report=lambda x: outcomes.append(x.outcome))
+        (report,) = reports(folder)
         assert (report["id"], report["requests"]) == (run.id, len(node.requests))
         assert report["source"] == node.url
         assert report["started"] <= report["ended"]
@@ -51,7 +47,7 @@ def test_a_report_has_at_most_a_hundred_rows_of_conflicts(tmp_path):
     rows = spread_history(4, rows=300, accounts=150, largest_block=140)
     node = node_of(rows)
     run_export(node, tmp_path / "a")
-    node.replace([replace(row, balance=int(row.balance) + 1) for row in rows])
+    node.replace([row._replace(balance=row.balance + 1) for row in rows])
     node.block_timestamp = (END + DAY) * 1000
     run_export(node, tmp_path / "a", overlap=dt.timedelta(days=9))
     report = reports(tmp_path / "a")[0]

@@ -113,7 +113,7 @@ def states(tmp_path_factory):
         if (files := content_of(folder)) not in states.files[-1:]:
             states.files.append(files)
 
-    node = node_of([row for row in ROWS if row.timestamp_ns >= PROVEN * 1000], head=END)
+    node = node_of([row for row in ROWS if row.time >= PROVEN], head=END)
     run_export(node, folder, start=EARLIER, end=MIDDLE, **month)
     archive = ba.Archive(folder)
     archive.store.guard = note  # before each write
@@ -133,6 +133,7 @@ def scratch(tmp_path_factory):
 
 
 places = st.integers(0, 10**6)
+paces = st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 3, 99]))
 
 
 def check_answer(states, scratch, name, begin, pace):
@@ -155,11 +156,7 @@ def check_answer(states, scratch, name, begin, pace):
 
 
 @settings(max_examples=12)
-@given(
-    name=st.sampled_from([*READS]),
-    begin=places,
-    pace=st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 3, 99])),
-)
+@given(name=st.sampled_from([*READS]), begin=places, pace=paces)
 def test_an_answer_is_of_a_state_that_was_while_it_was_made(states, scratch, name, begin, pace):
     check_answer(states, scratch, name, begin % len(states.files), pace)
 

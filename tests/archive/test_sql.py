@@ -51,11 +51,8 @@ def test_views_are_what_is_read_summarized_covered_and_limited(torn):
     accounts = ba.summarize_accounts(archive).rename(columns={"closing": "balance"})
     accounts = accounts[[*ba.ACCOUNT_KEY, "first_seen", "last_seen", "rows", "balance"]]
     assert accounts["balance"].isna().any()
-    for view, frame in (
-        ("accounts", accounts),
-        ("coverage", archive.coverage()),
-        ("limits", archive.limits()),
-    ):
+    frames = {"accounts": accounts, "coverage": archive.coverage(), "limits": archive.limits()}
+    for view, frame in frames.items():
         answer = read(connection, view)
         assert answer.column_names == list(frame.columns)
         lines = cells(column.to_pylist() for column in answer.columns)

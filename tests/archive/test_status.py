@@ -15,7 +15,6 @@ import balance_analysis as ba
 from tests.archive.exporting import END, ROWS, START, content_of, node_of, run_export, state_of
 from tests.archive.writing import begin, locked, writer_of
 from tests.moments import from_microseconds
-from tests.waits import without_waits
 
 LATER = from_microseconds(END) + dt.timedelta(days=2, hours=3)
 
@@ -82,7 +81,7 @@ def test_how_the_last_run_ended_is_shown(tmp_path):
         assert f"complete, {len(ROWS)} new rows" in str(status(tmp_path / "x"))
         run_export(node, tmp_path / "x")
         assert "nothing new, 0 new rows" in str(status(tmp_path / "x"))
-    with without_waits(), pytest.raises(ba.RequestError):
+    with pytest.raises(ba.RequestError):
         run_export(node, tmp_path / "x")
     assert "failed, 0 new rows (" in str(status(tmp_path / "x"))
     assert status(tmp_path / "x").last_run.outcome == "failed"

@@ -40,9 +40,7 @@ def test_an_archive_is_filled_and_read_wherever_it_is(place):
     pd.testing.assert_frame_equal(ba.Archive(place).read(), expected)
 
 
-def test_a_pickled_archive_is_the_same_one_from_another_working_directory(
-    place, tmp_path, monkeypatch
-):
+def test_a_pickled_archive_is_the_same_one_from_another_directory(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     archive = ba.Archive(place if isinstance(place, str) else os.path.relpath(place))
     archive.store.write("a", b"1")

@@ -12,8 +12,6 @@ from tests.archive.exporting import DAY, END, ROWS, START, node_of, reports, sta
 from tests.cli.running import interrupted, play, run, waiting
 from tests.waits import sleeping
 
-pytestmark = pytest.mark.usefixtures("without_waits")
-
 
 @pytest.mark.parametrize("command", ["export", "fetch"])
 def test_every_option_reaches_the_node(command, node, tmp_path):

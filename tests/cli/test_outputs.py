@@ -13,7 +13,6 @@ import resource
 import shlex
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,8 +23,6 @@ from balance_analysis import cli, demo
 from tests.archive.exporting import ROWS, client_of, node_of
 from tests.cli.running import COMMANDS, SAMPLE, fails, on_a_terminal, run
 from tests.loopback import Fault, LoopbackNode
-
-pytestmark = pytest.mark.usefixtures("without_waits")
 
 INPUTS = {"assets", "labels", "previous"}
 """The options that name a file to read."""
@@ -255,7 +252,7 @@ def test_errors_and_log_lines_are_escaped(tmp_path):
 
 
 def test_limits_doctor_status_and_verify_are_escaped(tmp_path):
-    bad = [replace(row, asset_id=f"{row.asset_id}{ESCAPE}") for row in ROWS]
+    bad = [row._replace(asset_id=f"{row.asset_id}{ESCAPE}") for row in ROWS]
     extra = {f"new{ESCAPE}": f"{ESCAPE}\nforged  yes"}
     limits = {**LoopbackNode().limits, **extra}
     with node_of(bad, limits=limits, edit_row=lambda row: row | extra) as node:

@@ -9,7 +9,6 @@ import bisect
 import inspect
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 
@@ -36,7 +35,7 @@ from tests.segments.writer import flip, write_segments
 
 START = to_microseconds("2023-04-30T18:00")
 ROWS = spread_history(17, start=START, end=START + 36 * HOUR, rows=70, accounts=10)
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 LAST = TIMES[-1]
 END = LAST + 1
 THIRD = START - START % DAY + 2 * DAY
@@ -52,7 +51,7 @@ AGAIN = {"end": END + HOUR, "overlap": "9d"}
 """Asks a node whose chain went on for all that an archive has."""
 
 TOO_LONG = "1" + "0" * 39
-SPOILT = [replace(x, balance=TOO_LONG) if x.timestamp_ns == LAST * 1000 else x for x in ROWS]
+SPOILT = [x._replace(balance=TOO_LONG) if x.time == LAST else x for x in ROWS]
 """The rows of the last block have a balance that no table holds."""
 
 
@@ -78,8 +77,7 @@ class Source:
 
     def segments(self):
         """Write the segments, and return their paths."""
-        quiet = [time * 1000 for time in TIMES]
-        paths = write_segments(self._folder, self._rows, each=2, quiet=quiet, chain=self._chain)
+        paths = write_segments(self._folder, self._rows, each=2, quiet=TIMES, chain=self._chain)
         if self._broken:
             flip(paths[bisect.bisect_left(TIMES, self._broken) // 2])
         return paths
@@ -197,7 +195,7 @@ def test_a_dry_run_changes_nothing_and_lists_the_spans_of_the_run(fill, with_gap
 def test_bad_rows_are_set_aside_and_the_rest_is_kept(fill, tmp_path):
     folder = tmp_path / "a"
     done = fill(Source(tmp_path, SPOILT), folder, start=START, end=END)
-    good = [row for row in ROWS if row.timestamp_ns != LAST * 1000]
+    good = [row for row in ROWS if row.time != LAST]
     assert (done.rows, done.bad_rows) == (len(good), len(ROWS) - len(good))
     [(name, kept)] = content_of(folder, "_quarantine/").items()
     assert name == f"_quarantine/{done.id}.jsonl"
@@ -215,8 +213,8 @@ def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(fill, archive, tmp
     others = {row.account for row in matching(ROWS, start=LAST)}
     late = next(row for row in ROWS if row.account not in others)
     came = [row for row in ROWS[:-1] if row is not gone]
-    came += [replace(changed, balance=changed.balance + 1)]
-    came += [replace(late, timestamp_ns=changed.timestamp_ns)]
+    came += [changed._replace(balance=changed.balance + 1)]
+    came += [late._replace(time=changed.time)]
     came.sort(key=lambda row: row.order)
     done = fill(Source(tmp_path, came, head=END + HOUR), archive, **AGAIN)
     assert (done.rows, done.conflicts) == (1, 2)
@@ -230,7 +228,7 @@ def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(fill, archive, tmp
 
 
 def test_another_network_is_refused_with_the_archive_as_it_was(fill, archive, tmp_path):
-    others = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in ROWS]
+    others = [row._replace(time=row.time + 1) for row in ROWS]
     before = lasting(archive)
     source = Source(tmp_path, others, chain="two", head=END + HOUR)
     with pytest.raises(ba.NetworkMismatchError):
@@ -280,9 +278,7 @@ def test_a_wrong_argument_is_refused_before_anything_is_asked_or_written(fill, t
 
 
 @pytest.mark.parametrize("is_bad", [True, False], ids=["a bad row", "the source"])
-def test_a_run_that_fails_half_way_keeps_what_is_before_and_the_next_goes_on(
-    fill, tmp_path, is_bad
-):
+def test_a_run_that_fails_midway_keeps_what_is_before_and_the_next_goes_on(fill, tmp_path, is_bad):
     folder, last = tmp_path / "a", LAST if is_bad else THIRD
     source = Source(tmp_path, SPOILT) if is_bad else Source(tmp_path, broken=THIRD)
     options = {"start": START, "end": END, "page_size": 5, "on_bad_rows": "raise"}
@@ -299,11 +295,10 @@ def test_a_run_that_fails_half_way_keeps_what_is_before_and_the_next_goes_on(
     assert_whole(folder)
 
 
-@pytest.mark.usefixtures("without_waits")
 def test_a_command_ends_with_the_code_of_what_came_and_says_it(tmp_path):
     folder, end = tmp_path / "a", END + HOUR
-    changed = [replace(row, balance=row.balance + 1) if row is ROWS[-1] else row for row in ROWS]
-    others = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in ROWS]
+    changed = [*ROWS[:-1], ROWS[-1]._replace(balance=ROWS[-1].balance + 1)]
+    others = [row._replace(time=row.time + 1) for row in ROWS]
     for source, code, said, *options in (
         (Source(tmp_path, broken=THIRD), 3, "Complete parts are committed"),
         (Source(tmp_path), 0, "new rows"),

@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -43,8 +43,8 @@ from tests.segments.writer import write_segments
 START = to_microseconds("2023-04-30T18:00")
 END = to_microseconds("2023-05-01T06:00")
 ROWS = spread_history(3, start=START, end=END, rows=40, accounts=10)
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
-OTHER = replace(ROWS[5], balance=int(ROWS[5].balance) + 1)
+TIMES = sorted({row.time for row in ROWS})
+OTHER = ROWS[5]._replace(balance=ROWS[5].balance + 1)
 OTHERS = [OTHER if row is ROWS[5] else row for row in ROWS]
 NODE = node_of(ROWS)
 FIRST = {"start": START, "end": END, "workers": 1, "page_size": 9}
@@ -202,9 +202,7 @@ KINDS = ["a first run", "a backfill", "a confirmation", "an import", "an import 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
-    scenarios, tmp_path, kind
-):
+def test_killed_at_any_step_it_is_whole_and_the_next_run_completes_it(scenarios, tmp_path, kind):
     scenario, folder = scenarios[kind], tmp_path / "archive"
     stops = range(0, len(scenario.steps), len(scenario.steps) // 10)
     copies = killed(scenario.fill, put(scenario.before, folder), stops)
@@ -286,7 +284,7 @@ def test_a_folder_that_may_not_be_written_to_is_named_and_stays_as_it_was(scenar
 
 
 def test_killed_at_any_step_rows_on_which_a_node_and_segments_differ_prove_nothing(tmp_path):
-    folder, when = tmp_path / "archive", from_microseconds(OTHER.timestamp_ns // 1000)
+    folder, when = tmp_path / "archive", from_microseconds(OTHER.time)
     paths = write_segments(tmp_path / "segments", ROWS)
     run_export(node_of(OTHERS), folder, **FIRST)
     fill = partial(ba.import_segments, paths=paths)

@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -41,7 +40,7 @@ from tests.moments import from_microseconds, moment_text
 from tests.node.asking import NOWHERE
 from tests.node.truth import matching
 
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 LAST = TIMES[-1]
 BEFORE_MONTH = max(time for time in TIMES if time < MONTH)
 
@@ -90,7 +89,7 @@ def test_any_runs_at_a_node_that_grows_and_fails_leave_the_archive_of_one_run(
 
     node = node_of([], faults=fail)
     for head, ((start, end), troubles[0]) in zip(heads, runs, strict=False):
-        node.replace([row for row in rows if row.timestamp_ns <= head * 1000])
+        node.replace([row for row in rows if row.time <= head])
         node.block_timestamp = head * 1000
         how = {"start": start, "end": end, "progress": interrupt, "partition": partition}
         expected = (RequestError, DecodeError, IncompleteError, KeyboardInterrupt)
@@ -172,7 +171,7 @@ def test_who_fills_gaps_learns_of_those_behind_the_end_too(node, tmp_path):
 def test_a_node_that_forgot_takes_nothing_back_and_proves_what_it_can(
     node, folder, whole, some, caplog
 ):
-    node.replace([row for row in ROWS if row.timestamp_ns == LAST * 1000 and some])
+    node.replace([row for row in ROWS if row.time == LAST and some])
     node.block_timestamp = (END + DAY) * 1000
     run_export(node, folder, end=END + DAY, overlap=dt.timedelta(days=2 * some))
     after = [(START, END + DAY, True)] if some else [(START, END, True), (END, END + DAY, False)]
@@ -189,9 +188,7 @@ def never(seconds):
     assert seconds != 10, "there is no next block to wait for"
 
 
-def test_the_last_block_of_a_stopped_node_is_exported_after_one_wait_unless_the_end_is_before(
-    tmp_path,
-):
+def test_a_stopped_nodes_last_block_is_exported_after_a_wait_unless_the_end_is_before(tmp_path):
     folder, waits = tmp_path / "a", []
     node = node_of(ROWS, head=LAST)
     run_export(node, folder, never, start=START, end=LAST)
@@ -267,15 +264,15 @@ def test_a_refusal_of_the_limits_ends_the_run_before_anything_is_bound_or_covere
 # Another network
 
 
-FOREIGN = [replace(row, timestamp_ns=row.timestamp_ns + (4 * HOUR + 1) * 1000) for row in ROWS]
+FOREIGN = [row._replace(time=row.time + 4 * HOUR + 1) for row in ROWS]
 
 
 @pytest.mark.parametrize("failing", [False, True])
 def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, failing):
     midnight, folder = MONTH + DAY, tmp_path / "a"
     row = ROWS[0]
-    ours = [replace(row, timestamp_ns=(midnight + at) * 1000) for at in (-2 * DAY, 5 * HOUR)]
-    theirs = [replace(row, timestamp_ns=(midnight - HOUR + at) * 1000) for at in range(9)]
+    ours = [row._replace(time=midnight + at) for at in (-2 * DAY, 5 * HOUR)]
+    theirs = [row._replace(time=midnight - HOUR + at) for at in range(9)]
     node = node_of(ours, head=midnight + 6 * HOUR)
     run_export(node, folder, start=START, end=midnight + 6 * HOUR)
     before = lasting(folder)
@@ -319,7 +316,7 @@ def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_
         if (folder / "_archive.json").exists() and spans_of(folder):
             seen.append(len([*folder.glob("_quarantine/*.jsonl")]))
 
-    node = node_of([replace(ROWS[0], balance="x"), *ROWS[1:]], faults=look)
+    node = node_of([ROWS[0]._replace(balance="x"), *ROWS[1:]], faults=look)
     run_export(node, folder, start=START, end=END, page_size=20, workers=1)
     assert set(seen) == {1}
 
@@ -356,8 +353,8 @@ def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tm
 
 
 def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, folder):
-    last = max(row.timestamp_ns // 1000 for row in ROWS)
-    there = [row for row in ROWS if not last - DAY <= row.timestamp_ns // 1000 < last]
+    last = max(row.time for row in ROWS)
+    there = [row for row in ROWS if not last - DAY <= row.time < last]
     assert len(there) < len(ROWS)
     said = f"{(last - DAY) * 1000}-{last * 1000}"
     lacking = node_of(there, extra_headers={"X-Incomplete": said}, head=END + HOUR)

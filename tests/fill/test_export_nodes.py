@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import itertools
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import requests
@@ -34,11 +33,11 @@ from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
 
 ROWS = spread_history(31, rows=300)
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 RECENT = next(time for time in TIMES if time >= END - 20 * HOUR)
 
 
-STRANGERS = [replace(row, asset_id=row.asset_id[::-1]) for row in ROWS]
+STRANGERS = [row._replace(asset_id=row.asset_id[::-1]) for row in ROWS]
 """Rows of another network."""
 
 CLOSED = {**V71_LIMITS, "canProposeAsset": False}
@@ -124,7 +123,7 @@ def test_what_nodes_hold_is_proven_and_nothing_that_they_forget_or_lack_meanwhil
     if later or turns:
         return
     best = max(until for _, until in nodes)
-    held = [(between(*reach)[0].timestamp_ns // 1000, reach[1]) for reach in nodes]
+    held = [(between(*reach)[0].time, reach[1]) for reach in nodes]
     # Its last block is whole, as the chain rests.
     held = [(start, end + (end == best < END)) for start, end in held]
     evidence = state_of(folder).evidence
@@ -224,7 +223,7 @@ def test_one_that_lags_among_several_is_named_in_a_warning(tmp_path, caplog, ord
 def test_a_node_without_block_headers_that_lags_and_catches_up_loses_nothing(tmp_path):
     folder = tmp_path / "a"
     behind = between(end=END - 27 * HOUR)
-    newest = behind[-1].timestamp_ns // 1000
+    newest = behind[-1].time
     node = node_of(behind, block_headers=False)
     run_export(node, folder, start=START)
     assert spans_of(folder) == [(START, newest, True)]
@@ -240,9 +239,9 @@ def test_a_node_without_block_headers_that_lags_and_catches_up_loses_nothing(tmp
 
 
 def test_a_newest_row_without_a_readable_time_hides_no_other_rows(tmp_path):
-    last = max(ROWS, key=lambda row: row.timestamp_ns)
+    last = max(ROWS, key=lambda row: row.time)
 
-    spoil = spoilt(lambda row: row["timestamp"] == str(last.timestamp_ns), timestamp="zz")
+    spoil = spoilt(lambda row: row["timestamp"] == str(last.time * 1000), timestamp="zz")
     run_export(node_of(ROWS, block_headers=False, edit_row=spoil), tmp_path / "a", start=START)
     times = [time for time in TIMES if time < TIMES[-1]]
     # The row may be of any moment that was asked for.
@@ -250,13 +249,11 @@ def test_a_newest_row_without_a_readable_time_hides_no_other_rows(tmp_path):
 
 
 @pytest.mark.parametrize("seconds", [30.0, -1.0])
-def test_rows_that_another_node_sends_otherwise_or_not_at_all_are_disputed(
-    tmp_path, monkeypatch, seconds
-):
+def test_rows_that_another_sends_otherwise_or_lacks_are_disputed(tmp_path, monkeypatch, seconds):
     monkeypatch.setattr("balance_analysis.fill.fill.SECONDS_TO_PROOF", seconds)
     folder, (gone, changed) = tmp_path / "a", (ROWS[-20], ROWS[-3])
     others = [row for row in ROWS if row not in (gone, changed)]
-    others.append(replace(changed, balance=int(changed.balance) + 1))
+    others.append(changed._replace(balance=changed.balance + 1))
     with node_of(ROWS) as one, node_of(others, head=END + HOUR) as two:
         run_export(one, folder, start=START)
         again = run_export(one, folder, end=END, overlap=dt.timedelta(days=9))
@@ -264,7 +261,7 @@ def test_rows_that_another_node_sends_otherwise_or_not_at_all_are_disputed(
         run = run_export(two, folder, overlap=dt.timedelta(days=9))
     assert run.conflicts == 2
     disputed = {span: node.name for span, node in state_of(folder).evidence.disputed}
-    at = [row.timestamp_ns // 1000 for row in (gone, changed)]
+    at = [row.time for row in (gone, changed)]
     assert disputed == {(at[0], at[0] + 1): two.url, (at[1], at[1] + 1): one.url}
     assert [start for start, _ in state_of(folder).evidence.unproven] == at
 
@@ -272,7 +269,7 @@ def test_rows_that_another_node_sends_otherwise_or_not_at_all_are_disputed(
 def test_rows_that_one_proof_leaves_open_are_disputed_by_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr("balance_analysis.fill.fill.SECONDS_TO_PROOF", -1.0)
     begin, refused = START + DAY, []
-    gone = next(row.timestamp_ns for row in ROWS if row.timestamp_ns >= begin * 1000)
+    gone = next(row.time for row in ROWS if row.time >= begin)
 
     def refuse(_, request):
         if request.params.get("pagination.newestFirst") == ["true"] and not refused:
@@ -280,19 +277,17 @@ def test_rows_that_one_proof_leaves_open_are_disputed_by_the_next(tmp_path, monk
             return Fault.status(400)
         return None
 
-    others = [row for row in ROWS if row.timestamp_ns != gone]
+    others = [row for row in ROWS if row.time != gone]
     with node_of(ROWS) as one, node_of(others, head=END + HOUR, faults=refuse) as two:
         run_export(one, tmp_path / "a", start=begin)
         run = run_export(two, tmp_path / "a", overlap=dt.timedelta(days=9))
     assert refused
     assert run.conflicts == len(ROWS) - len(others)
-    assert [span for span, _ in state_of(tmp_path / "a").evidence.disputed] == [
-        (gone // 1000, gone // 1000 + 1)
-    ]
+    assert [span for span, _ in state_of(tmp_path / "a").evidence.disputed] == [(gone, gone + 1)]
 
 
 def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path):
-    own = {"party_ids": next(row.party_id for row in ROWS if row.timestamp_ns > RECENT * 1000)}
+    own = {"party_ids": next(row.party_id for row in ROWS if row.time > RECENT)}
     run_export(node_of(ROWS), tmp_path / "a", start=START, end=END, **own)
     with serving(ba.Archive(tmp_path / "a")) as url:
         run_export(url, tmp_path / "b", start=START, end=END, **own)
@@ -311,11 +306,8 @@ class Counting(requests.Session):
         return super().get(url, **how)
 
 
-@pytest.mark.usefixtures("without_waits")
 @pytest.mark.parametrize("is_load", [True, False])
-def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_in_the_next(
-    tmp_path, is_load
-):
+def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_the_next(tmp_path, is_load):
     with contextlib.ExitStack() as stack:
         dead, node, session = map(stack.enter_context, (nobody(), node_of(ROWS), Counting()))
         client = stack.enter_context(ba.Client([dead, node.url], session=session))
@@ -329,7 +321,6 @@ def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_in_the_ne
     assert lines_of_table(held) == lines_of_rows(ROWS)
 
 
-@pytest.mark.usefixtures("without_waits")
 def test_the_last_node_that_there_is_is_asked_again_though_it_refuses(tmp_path):
     with contextlib.ExitStack() as stack:
         dead, other, session = map(stack.enter_context, (nobody(), nobody(), Counting()))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.archive.exporting import DAY, END, node_of, spread_history
 from tests.cli.running import run
 from tests.loopback import Fault
 from tests.moments import moment_text
-
-pytestmark = pytest.mark.usefixtures("without_waits")
 
 ROWS = spread_history(3, rows=150, accounts=12)
 LAST, SUCCESS = "last_run_timestamp_seconds", "last_success_timestamp_seconds"

@@ -5,7 +5,6 @@ It is known up to the least head, from the oldest row of the node that sent the 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 
@@ -19,15 +18,13 @@ from tests.archive.exporting import DAY, END, START, knowing, loaded, node_of, s
 from tests.cli.running import run
 from tests.columns import ATTRS_KEY, known_of, lacking
 from tests.loopback import LIMITS, Fault, LoopbackNode, histories, random_history, spoilt
-from tests.moments import from_microseconds, moment_text, range_text
+from tests.moments import between, from_microseconds, moment_text, range_text
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
 
-pytestmark = pytest.mark.usefixtures("without_waits")
-
 ROWS = spread_history(21, rows=600, accounts=60, largest_block=12)
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 LATER, MIDDLE = TIMES[30], TIMES[len(TIMES) // 2]
 NEWEST = max(time for time in TIMES if time < MIDDLE)
 QUIET = next(time - 2 for before, time in itertools.pairwise(TIMES) if time - before > 9)
@@ -69,9 +66,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(("node", "asked", "known", "said"), KNOWN.values(), ids=KNOWN)
-def test_what_is_known_is_what_the_answers_prove_and_the_rest_is_said_once(
-    caplog, node, asked, known, said
-):
+def test_known_is_what_answers_prove_and_the_rest_is_said_once(caplog, node, asked, known, said):
     table = loaded(knowing(ROWS, **node), **asked)
     assert known_of(table) == (known,)
     assert caplog.text.count(said) == 1 if said else not caplog.text
@@ -188,7 +183,7 @@ def test_an_address_behind_a_proxy_has_no_origin():
 
 def test_a_bad_row_makes_its_moment_unknown_for_its_account_alone(caplog):
     bad = ROWS[300]
-    moment, spoil = time_of(bad), spoilt(bad.to_json().__eq__)
+    moment, spoil = bad.time, spoilt(bad.to_json().__eq__)
     table = loaded(node_of(ROWS, edit_row=spoil), on_bad_rows="quarantine")
     assert known_of(table) == ((START, moment), (moment + 1, END))
     assert caplog.text.count("1 bad row set aside") == 1
@@ -199,7 +194,7 @@ def test_a_bad_row_makes_its_moment_unknown_for_its_account_alone(caplog):
 
 
 def test_a_bad_row_without_a_time_makes_its_step_unknown():
-    spoil = spoilt(lambda row: row["timestamp"] == str(ROWS[300].timestamp_ns), timestamp="x")
+    spoil = spoilt(lambda row: row["timestamp"] == str(ROWS[300].time * 1000), timestamp="x")
     options = {"on_bad_rows": "quarantine", "page_size": 100, "workers": 1}
     table = loaded(node_of(ROWS, edit_row=spoil), **options)
     assert_true(table)
@@ -214,9 +209,8 @@ def test_an_archive_knows_no_more_than_it_vouches_for(caplog, whole):
 
 
 def test_a_stream_says_at_its_end_what_is_not_known(caplog):
-    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
     with client_to(knowing(ROWS, head=MIDDLE)) as client:
-        batches = list(ba.iter_balance_changes(client, **bounds))
+        batches = list(ba.iter_balance_changes(client, **between(START, END)))
     assert sum(batch.num_rows for batch in batches) == len(matching(ROWS, end=MIDDLE))
     assert caplog.text.count("known to be complete") == 1
 
@@ -231,20 +225,13 @@ def test_fetch_ends_with_3_where_not_all_is_known(part, code, tmp_path):
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(node.rows)
 
 
-def time_of(row):
-    return row.timestamp_ns // 1000
-
-
 def stretched(history, days):
     """Return a history that takes as many days, if it took less."""
     if not history:
         return []
-    begin, end = history[0].timestamp_ns, history[-1].timestamp_ns
-    factor = max(1, days * DAY * 1000 // max(end - begin, 1000))
-    return [
-        dataclasses.replace(row, timestamp_ns=begin + (row.timestamp_ns - begin) * factor)
-        for row in history
-    ]
+    begin, end = history[0].time, history[-1].time
+    factor = max(1, days * DAY // max(end - begin, 1))
+    return [row._replace(time=begin + (row.time - begin) * factor) for row in history]
 
 
 @st.composite
@@ -254,7 +241,7 @@ def balancers(draw):
         draw(histories(most_rows=120, most_accounts=12, largest_block=6)),
         draw(st.sampled_from([0, 300, 1000])),
     )
-    times = sorted({time_of(row) for row in rows}) or [1_680_307_200_000_000]
+    times = sorted({row.time for row in rows}) or [1_680_307_200_000_000]
     nodes, are_whole = [], draw(st.booleans())
     for _ in range(draw(st.integers(1, 3))):
         since, until = draw(st.sampled_from(times)), draw(st.sampled_from(times))
@@ -298,9 +285,9 @@ def test_of_nodes_behind_one_address_nothing_false_is_called_known_and_of_whole_
 
 
 LONG = stretched(random_history(3, rows=400, accounts=30), 1000)
-DAYS = sorted({time_of(row) for row in LONG})
+DAYS = sorted({row.time for row in LONG})
 ONE, OTHER = sorted({row.party_id for row in LONG[:80]} - {"network"})[:2]
-LATE = next(time_of(row) for row in LONG[80:] if row.party_id == OTHER)
+LATE = next(row.time for row in LONG[80:] if row.party_id == OTHER)
 PARTIES = [ONE, *(f"{n:064x}" for n in range(59)), OTHER]
 """More than fit into one request: the last is asked for in another one."""
 
@@ -336,15 +323,13 @@ def test_a_node_does_not_prove_what_another_sent(turns, nodes, asked, known):
 
 
 def test_a_block_that_a_page_cuts_is_not_proven():
-    def row_at(place, party):
-        return dataclasses.replace(LONG[0], timestamp_ns=DAYS[place] * 1000, party_id=party)
-
     # In a block, newest first, the other account's row comes first.
-    parties = (f"{number:064x}" for number in (1, 2))
-    own, other = sorted(parties, key=lambda party: row_at(0, party).account_id)
-    rows = [*(row_at(place, own) for place in (2, 5)), *(row_at(n, other) for n in (0, 2, 3, 4))]
+    one_each = (LONG[0]._replace(party_id=f"{number:064x}") for number in (1, 2))
+    own, other = sorted(one_each, key=lambda row: row.account_id)
+    rows = [own._replace(time=DAYS[n]) for n in (2, 5)]
+    rows += [other._replace(time=DAYS[n]) for n in (0, 2, 3, 4)]
     forgetful = knowing(rows, DAYS[4] + 1, DAYS[9])
     whole = node_of(rows, head=DAYS[9], max_page_size=4, cap_silently=True)
     node = LoopbackNode(backends=[forgetful, whole], turns=(0, 0, 1, 1, 1, 1))
-    table = loaded(node, start=DAYS[0], end=DAYS[9], party_ids=[own])
+    table = loaded(node, start=DAYS[0], end=DAYS[9], party_ids=[own.party_id])
     assert known_of(table) == ((DAYS[2] + 1, DAYS[9]),)

@@ -22,18 +22,15 @@ from tests.loopback import Fault, LoopbackNode, spoilt
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
 
-pytestmark = pytest.mark.usefixtures("without_waits")
-
 ROWS = spread_history(47, rows=400, largest_block=5)
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 COLUMNS = {"party_ids": "party_id", "market_ids": "market_id", "account_types": "account_type"}
 VALUES = {
     name: sorted({getattr(row, column) for row in ROWS} - {""}) for name, column in COLUMNS.items()
 }
 NOBODY = "f" * 64
-ONE, OTHER = [
-    party for party, _ in Counter(row.party_id for row in ROWS).most_common() if party != "network"
-][:2]
+PARTIES = Counter(row.party_id for row in ROWS if row.party_id != "network")
+ONE, OTHER = (party for party, _ in PARTIES.most_common(2))
 SAID = "seems to read one value of a list"
 
 
@@ -63,7 +60,7 @@ def test_a_node_that_takes_one_value_of_a_list_is_noticed(asked, place, start, p
         assert lines_of_table(table) == lines_of_rows(due)
 
 
-EDGE = TIMES.index(ROWS[-200].timestamp_ns // 1000)
+EDGE = TIMES.index(ROWS[-200].time)
 """Where the newest 200 rows begin."""
 
 
@@ -135,9 +132,7 @@ def test_each_address_that_sends_rows_is_looked_at(order):
         loaded([behind, node][::order], party_ids=[ONE, OTHER])
 
 
-def test_an_archive_from_a_node_that_takes_one_value_is_unproven_until_another_node_is_asked(
-    tmp_path,
-):
+def test_an_archive_from_a_node_that_takes_one_value_is_unproven_until_another_is_asked(tmp_path):
     asked = {"start": START, "end": END, "party_ids": [ONE, OTHER]}
     with pytest.raises(ba.IncompleteError, match=SAID):
         run_export(knowing(ROWS, takes_one=0), tmp_path / "a", **asked)

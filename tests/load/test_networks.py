@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -17,10 +16,8 @@ from tests.moments import moment_text
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
 
-pytestmark = pytest.mark.usefixtures("without_waits")
-
 ROWS = spread_history(41, rows=300, largest_block=4)
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 PARTY = next(row.party_id for row in ROWS if row.party_id != "network")
 
 stretches = st.sets(st.sampled_from([*TIMES, END]), min_size=2, max_size=2).map(sorted)
@@ -29,10 +26,7 @@ stretches = st.sets(st.sampled_from([*TIMES, END]), min_size=2, max_size=2).map(
 
 def of_another_network(shift):
     """Return rows as another network has them, as much later (in microseconds)."""
-    return [
-        replace(row, asset_id=row.asset_id[::-1], timestamp_ns=row.timestamp_ns + shift * 1000)
-        for row in ROWS
-    ]
+    return [row._replace(asset_id=row.asset_id[::-1], time=row.time + shift) for row in ROWS]
 
 
 @given(
@@ -47,11 +41,9 @@ def test_two_nodes_are_refused_exactly_if_their_networks_differ_where_both_know_
     networks = ROWS, ROWS if shift is None else of_another_network(shift)
     nodes = [knowing(rows, *stretch) for rows, stretch in zip(networks, held, strict=True)]
     assume(all(node.rows for node in nodes))
-    since = max(start, *(node.rows[0].timestamp_ns // 1000 for node in nodes))
+    since = max(start, *(node.rows[0].time for node in nodes))
     until = min(head for _, head in held)
-    common = {
-        row.timestamp_ns // 1000 for node in nodes for row in matching(node.rows, start=since)
-    }
+    common = {row.time for node in nodes for row in matching(node.rows, start=since)}
     with nodes[0] as one, nodes[1] as two:
         if shift is None or not any(time < until for time in common):
             loaded([one, two], start)
@@ -70,9 +62,7 @@ def test_two_nodes_are_refused_exactly_if_their_networks_differ_where_both_know_
     st.sampled_from([None, *TIMES[::8]]),
 )
 @settings(max_examples=20)
-def test_nodes_of_one_network_are_not_refused_whatever_they_lack_or_spoil(
-    behind, turns, alone, bad
-):
+def test_nodes_of_one_network_pass_whatever_they_lack_or_spoil(behind, turns, alone, bad):
     """One address hands its requests in turn to nodes that forgot, lag, or name no block.
 
     The other one's rows may be bad from some moment on.
@@ -89,9 +79,7 @@ def test_nodes_of_one_network_are_not_refused_whatever_they_lack_or_spoil(
 
 
 @pytest.mark.parametrize("filters", [{}, {"party_ids": [PARTY]}])
-def test_a_served_archive_that_lacks_stretches_or_accounts_is_of_its_nodes_network(
-    tmp_path, filters
-):
+def test_a_served_archive_that_lacks_time_or_accounts_is_of_its_nodes_network(tmp_path, filters):
     whole = knowing(ROWS)
     for start, end in ((START, TIMES[20]), (TIMES[40], TIMES[60])):
         run_export(whole, tmp_path / "a", start=start, end=end, **filters)

@@ -15,10 +15,8 @@ from tests.loopback import LoopbackNode, histories, spoilt
 from tests.moments import from_microseconds, moment_text
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
-pytestmark = pytest.mark.usefixtures("without_waits")
-
 ROWS = spread_history(5, rows=300, accounts=40)
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 MIDDLE = TIMES[len(TIMES) // 2]
 
 
@@ -28,7 +26,7 @@ def load(node, start=MIDDLE, end=END, **options):
 
 def last_rows(rows, start):
     """Return the last row of each account before a moment, by a loop."""
-    last = {row.account: row for row in rows if row.timestamp_ns < start * 1000}
+    last = {row.account: row for row in rows if row.time < start}
     return list(last.values())
 
 
@@ -60,9 +58,9 @@ def test_an_opening_costs_the_pages_of_the_time_before_and_no_question_more_of_r
 )
 def test_what_is_called_known_after_an_opening_holds_no_other_row(rows, data, has_head, page_size):
     """An account's opening is its balance at the start wherever what lies between is known."""
-    times = sorted({row.timestamp_ns // 1000 for row in rows}) or [MIDDLE]
+    times = sorted({row.time for row in rows}) or [MIDDLE]
     start, head, pruned = (data.draw(st.sampled_from(times)) for _ in range(3))
-    kept = [row for row in rows if pruned <= row.timestamp_ns // 1000 < head]
+    kept = [row for row in rows if pruned <= row.time < head]
     last = times[-1] + 1 if has_head else None
     stamp = {"block_timestamp": min(last, head) * 1000} if last else {}
     node = LoopbackNode(kept, **stamp)
@@ -71,9 +69,8 @@ def test_what_is_called_known_after_an_opening_holds_no_other_row(rows, data, ha
     before = table[table["timestamp"] < from_microseconds(start)]
     for *account, at, balance in before.itertuples(index=False, name=None):
         row = truth[tuple(account)]
-        is_known = any(from_microseconds(first) <= at and start <= end for first, end in known)
-        if is_known:
-            assert (at, balance) == (from_microseconds(row.timestamp_ns // 1000), int(row.balance))
+        if any(from_microseconds(first) <= at and start <= end for first, end in known):
+            assert (at, balance) == (from_microseconds(row.time), int(row.balance))
 
 
 def test_from_the_oldest_row_on_there_is_nothing_before():
@@ -89,16 +86,16 @@ def test_a_node_that_doesnt_reach_the_start_gives_its_last_rows_and_the_gap_behi
 
 
 def test_the_moment_of_a_row_set_aside_before_the_start_is_not_known(caplog):
-    bad = last_rows(ROWS, MIDDLE)[3].timestamp_ns
-    spoil = spoilt(lambda row: row["timestamp"] == str(bad))
+    bad = last_rows(ROWS, MIDDLE)[3].time
+    spoil = spoilt(lambda row: row["timestamp"] == str(bad * 1000))
     node = node_of(ROWS, edit_row=spoil)
     table = load(node, on_bad_rows="quarantine")
     with pytest.raises(ba.DecodeError):
         load(node)
-    sound = [row for row in ROWS if row.timestamp_ns != bad]
+    sound = [row for row in ROWS if row.time != bad]
     due = [*last_rows(sound, MIDDLE), *matching(sound, start=MIDDLE)]
     assert lines_of_table(table) == lines_of_rows(due)
-    assert known_of(table) == ((TIMES[0], bad // 1000), (bad // 1000 + 1, END))
+    assert known_of(table) == ((TIMES[0], bad), (bad + 1, END))
     assert table.attrs["balance_analysis"]["quarantined"]
     assert "set aside" in caplog.text
 

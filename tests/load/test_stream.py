@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 
 import pytest
 
 import balance_analysis as ba
 from tests.archive.exporting import loaded
 from tests.loopback import Fault, Kind, LoopbackNode, random_history
-from tests.moments import from_microseconds
+from tests.moments import between, from_microseconds
 from tests.node.asking import client_to
 
-pytestmark = pytest.mark.usefixtures("without_waits")
-
 ROWS = random_history(5, rows=1200, accounts=150, largest_block=40)
-FIRST, LATE = ROWS[0].timestamp_ns // 1000, ROWS[-1].timestamp_ns + 1000
+FIRST, LATE = ROWS[0].time, ROWS[-1].time + 1
 HELD = 10
 START = "2023-04-01"
 INTERVAL = {"start": START, "end": "2023-05-01"}
@@ -94,14 +91,12 @@ def test_a_progress_bar_is_drawn_when_asked_for_and_only_then(capsys):
 
 def rows_of_blocks(count):
     """Return rows of one account, a block each, without a pause."""
-    times = range(FIRST, FIRST + count)
-    return [replace(ROWS[0], timestamp_ns=time * 1000, balance=1) for time in times]
+    return [ROWS[0]._replace(time=FIRST + n, balance=1) for n in range(count)]
 
 
 def stream_of(node, **how):
-    start, end = from_microseconds(FIRST), from_microseconds(LATE // 1000)
     with client_to(node) as client:
-        return list(ba.iter_balance_changes(client, start=start, end=end, **how))
+        return list(ba.iter_balance_changes(client, **between(FIRST, LATE), **how))
 
 
 def test_few_steps_are_settled_ahead_of_one_that_is_slow():
@@ -114,11 +109,11 @@ def test_few_steps_are_settled_ahead_of_one_that_is_slow():
             ahead.append(len(node.requests))
             time.sleep(0.3)
 
-    node = LoopbackNode(rows, block_timestamp=LATE, faults=wait)
+    node = LoopbackNode(rows, block_timestamp=LATE * 1000, faults=wait)
     batches = stream_of(node, page_size=12, workers=workers)
     assert 2 * workers < ahead[-1] - HELD <= 6 * workers + 1
     times = [time for batch in batches for time in batch["timestamp"].to_pylist()]
-    assert times == [from_microseconds(row.timestamp_ns // 1000) for row in rows]
+    assert times == [from_microseconds(row.time) for row in rows]
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -126,7 +121,7 @@ def test_pages_stay_at_what_a_node_answers(workers):
     def shrink(index, _):
         node.max_page_size = 50 if index >= 3 else 5000
 
-    node = LoopbackNode(rows_of_blocks(4000), block_timestamp=LATE, faults=shrink)
+    node = LoopbackNode(rows_of_blocks(4000), block_timestamp=LATE * 1000, faults=shrink)
     stream_of(node, page_size=200, workers=workers)
     asked = [int(each.get("pagination.first")) for each in node.requests]
     sizes = [size for size in asked if size != 1]
@@ -134,7 +129,7 @@ def test_pages_stay_at_what_a_node_answers(workers):
     assert {*sizes[-24:]} == {50}
 
 
-OF_OPENINGS = {"start": from_microseconds(ROWS[600].timestamp_ns // 1000), "opening": True}
+OF_OPENINGS = {"start": from_microseconds(ROWS[600].time), "opening": True}
 
 
 def interrupt(share, rows):

@@ -213,7 +213,7 @@ class LoopbackNode:
         rows = self.rows
         last = self.block_timestamp
         if last is None:
-            last = rows[-1].timestamp_ns if rows else time.time_ns()
+            last = rows[-1].time * 1000 if rows else time.time_ns()
         headers = {"Content-Type": "application/json"}
         if self.block_headers:
             headers |= {"X-Block-Height": str(height), "X-Block-Timestamp": str(last)}

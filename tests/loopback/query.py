@@ -208,7 +208,7 @@ def cursor_text(row: Row, *, lossy: bool) -> str:
     """Return the JSON inside the cursor of a row."""
     return json.dumps(
         {
-            "vega_time": row.timestamp_ns,
+            "vega_time": row.time * 1000,
             "AccountID": None if lossy else row.account_id,
             "PartyID": row.party_id,
             "AssetID": row.asset_id,
@@ -234,8 +234,9 @@ class History:
     def __init__(self, rows: Iterable[Row], *, lossy: bool) -> None:
         self.rows = sorted(rows, key=lambda row: row.order)
         self._lossy = lossy
-        self._times = [row.timestamp_ns for row in self.rows]
-        self._orders = [row.order for row in self.rows]
+        self._times = [row.time * 1000 for row in self.rows]
+        ids = (row.account_id for row in self.rows)
+        self._orders = [*zip(self._times, ids, strict=True)]
         self._matching: dict[tuple[frozenset[str], ...], Sequence[int]] = {}
         self._edges: dict[int, str] = {}
         self.blocks, self.types = len({*self._times}), {str(row.account_type) for row in self.rows}

@@ -6,16 +6,15 @@ import csv
 import hashlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
 Account = tuple[str, str | int, str, str]
 
-START_NS = 1_680_307_200 * 10**9  # 2023-04-01
+START = 1_680_307_200_000_000  # 2023-04-01
 MOST_DIGITS = 38
 
 PARTY_MARKET_TYPES = ("MARGIN", "MARGIN", "BOND", "ORDER_MARGIN")
@@ -32,25 +31,24 @@ def account_id(asset_id: str, party_id: str, market_id: str, account_type: str |
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A balance of one account at the end of one block.
 
     Attributes
     ----------
-    timestamp_ns
-        Block time, nanoseconds since 1970 UTC. Real nodes hold whole microseconds only.
     account_type
         A name of the enumeration; an integer where the node doesn't know the value.
+    time
+        That of the block, in microseconds since 1970 UTC.
     balance
         In the asset's smallest unit. Text is sent as it stands.
     """
 
-    timestamp_ns: int
     asset_id: str
     account_type: str | int
     party_id: str
     market_id: str
+    time: int
     balance: int | str
 
     @property
@@ -61,17 +59,17 @@ class Row:
     @property
     def account(self) -> Account:
         """The four ids, in the order of the table's account key."""
-        return self.asset_id, self.account_type, self.party_id, self.market_id
+        return self[:4]
 
     @property
     def order(self) -> tuple[int, str]:
         """The key by which a node sorts its rows."""
-        return self.timestamp_ns, self.account_id
+        return self.time, self.account_id
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as the `node` of an edge."""
         return {
-            "timestamp": str(self.timestamp_ns),
+            "timestamp": str(self.time * 1000),
             "balance": str(self.balance),
             "partyId": self.party_id,
             "assetId": self.asset_id,
@@ -83,7 +81,7 @@ class Row:
 def row_from_json(node: dict[str, Any]) -> Row:
     """Return the row that an edge's `node` holds."""
     ids = (node[name] for name in ("assetId", "accountType", "partyId", "marketId"))
-    return Row(int(node["timestamp"]), *ids, int(node["balance"]))
+    return Row(*ids, int(node["timestamp"]) // 1000, int(node["balance"]))
 
 
 def spoilt(is_bad: Callable[[dict[str, Any]], bool], **change: Any) -> Callable[..., Any]:
@@ -95,7 +93,7 @@ def spoilt(is_bad: Callable[[dict[str, Any]], bool], **change: Any) -> Callable[
 def read_recording(path: Path) -> list[Row]:
     """Return the rows of a `rows.csv`, as they stand: ascending in the server's order."""
     return [
-        Row(int(line.pop("timestamp")), balance=int(line.pop("balance")), **line)
+        Row(time=int(line.pop("timestamp")) // 1000, balance=int(line.pop("balance")), **line)
         for line in _lines(path)
     ]
 
@@ -156,13 +154,13 @@ def random_history(
     touchable = _accounts(rng, accounts)
     levels: dict[Account, int] = {}
     history: list[Row] = []
-    time = START_NS
+    time = START
     while len(history) < rows:
         size = min(_block_size(rng, largest_block), len(touchable), rows - len(history))
         touched = rng.sample(touchable, size)
         for account in touched:
             levels[account] = _next_level(rng, account, levels.get(account))
-            history.append(Row(time, *account, levels[account]))
+            history.append(Row(*account, time, levels[account]))
         # An EXTERNAL account has one row and never another; the first account is never one.
         touchable = [a for a in touchable if not (a[1] == EXTERNAL and a in levels)]
         time += _pause(rng)
@@ -205,10 +203,10 @@ def _block_size(rng: random.Random, largest: int) -> int:
 def _pause(rng: random.Random) -> int:
     draw = rng.random()
     if draw < 0.15:
-        return 1000
+        return 1
     if draw < 0.97:
-        return rng.randrange(500_000, 1_500_000) * 1000
-    return rng.randrange(3600, 50_000) * 10**9
+        return rng.randrange(500_000, 1_500_000)
+    return rng.randrange(3600, 50_000) * 10**6
 
 
 def _next_level(rng: random.Random, account: Account, level: int | None) -> int:

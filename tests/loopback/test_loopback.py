@@ -17,7 +17,7 @@ from tests.loopback import CHANGES, LoopbackNode, Row, random_history, row_from_
 NEWEST, FIRST, LAST = "pagination.newestFirst", "pagination.first", "pagination.last"
 AFTER, BEFORE = "pagination.after", "pagination.before"
 START, END = "dateRange.startTimestamp", "dateRange.endTimestamp"
-DAY = 86_400 * 10**9
+DAY = 86_400_000_000
 MIDDLE = 19_450 * DAY
 
 HISTORY = random_history(1, rows=1100)
@@ -25,7 +25,7 @@ HISTORY = random_history(1, rows=1100)
 
 def ask(node, params):
     """Return status and content of an answer; a range over all rows is added where none is."""
-    bounds = {START: node.rows[0].timestamp_ns, END: node.rows[-1].timestamp_ns + 1000}
+    bounds = {START: node.rows[0].time * 1000, END: node.rows[-1].time * 1000 + 1000}
     asked = {name: x for name, x in {**bounds, **params}.items() if x is not None}
     answer, _ = node.respond(node.record(f"{CHANGES}?{urlencode(asked)}", {}))
     return answer.status, json.loads(answer.body)
@@ -55,7 +55,7 @@ def test_behind_a_cursor_the_rest_of_its_block_is_lost_and_one_row_of_a_page_tha
     away = -1 if newest_first != backward else 1
     names = {block * side: name for block, name in enumerate("abcde") for side in (1, -1)}
     rows = [
-        Row(MIDDLE + DAY * block, "a" * 64, f"ACCOUNT_TYPE_{kind}", "network", "", 0)
+        Row("a" * 64, f"ACCOUNT_TYPE_{kind}", "network", "", MIDDLE + DAY * block, 0)
         for block in names
         for kind in (("BOND", "GENERAL", "MARGIN") if not block else ("BOND",))
     ]
@@ -64,15 +64,15 @@ def test_behind_a_cursor_the_rest_of_its_block_is_lost_and_one_row_of_a_page_tha
     listed, cursors, _ = page(lossy, order)
     assert listed == lossy.rows[:: -1 if newest_first else 1]
     listed, _, flags = page(lossy, {size: limit, cursor: cursors[5], **order})
-    blocks = "".join(names[(row.timestamp_ns - MIDDLE) // DAY] for row in listed)
+    blocks = "".join(names[(row.time - MIDDLE) // DAY] for row in listed)
     assert blocks == (kept[::-1] if backward else kept)
-    assert {row.timestamp_ns > MIDDLE for row in listed} == {away > 0}
+    assert {row.time > MIDDLE for row in listed} == {away > 0}
     assert flags == ((before, more) if backward else (more, before))
 
 
 NO_RANGE = {START: None, END: None}
 EARLY = {START: "1577836799999999000", END: "1577836800000000000"}
-LONG = {START: "1680307200000000000", END: str(1680307200 * 10**9 + 365 * DAY + 1000)}
+LONG = {START: "1680307200000000000", END: str(1680307200 * 10**9 + 365 * DAY * 1000 + 1000)}
 
 
 SIZES = ("0", "-1", "x", "", "1.5", 2**31)
@@ -118,8 +118,8 @@ def test_an_answer_names_the_last_block_and_is_compressed_on_request_only():
     plainly = {"Accept-Encoding": "identity"}
     with LoopbackNode(HISTORY, release="v0.71") as node:
         packed, plain = (requests.get(node.url + CHANGES, headers=x) for x in (None, plainly))
-    assert int(packed.headers["X-Block-Timestamp"]) == HISTORY[-1].timestamp_ns
-    assert int(packed.headers["X-Block-Height"]) == len({row.timestamp_ns for row in HISTORY})
+    assert int(packed.headers["X-Block-Timestamp"]) == HISTORY[-1].time * 1000
+    assert int(packed.headers["X-Block-Height"]) == len({row.time for row in HISTORY})
     assert packed.headers["Content-Encoding"] == "gzip"
     assert "Content-Encoding" not in plain.headers
     assert packed.json() == plain.json()

@@ -16,15 +16,7 @@ Line = tuple[str, str, str, str, int, int]
 def lines_of_rows(rows: Iterable[Row]) -> list[Line]:
     """Return rows as plain tuples in the table's order; times in microseconds."""
     return sorted(
-        (
-            row.asset_id,
-            str(row.account_type),
-            row.party_id,
-            row.market_id,
-            row.timestamp_ns // 1000,
-            int(row.balance),
-        )
-        for row in rows
+        row._replace(account_type=str(row.account_type), balance=int(row.balance)) for row in rows
     )
 
 
@@ -50,6 +42,6 @@ def matching(
     return [
         row
         for row in rows
-        if bounds[0] <= row.timestamp_ns // 1000 < bounds[1]
+        if bounds[0] <= row.time < bounds[1]
         and all(str(getattr(row, name)) in values for name, values in wanted.items())
     ]

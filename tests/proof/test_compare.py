@@ -167,6 +167,7 @@ def held(draw, origins=(1, 2)):
     return replace(own, balances=balances, answers=answers, set_aside=tuple(set_aside))
 
 
+anyones, forms = held(origins=(0, 1, 2)), st.sampled_from(FORMS)
 FIRST, LAST = from_microseconds(START), from_microseconds(at(TICKS))
 WHOLE = Held(TRUTH, ((0, TICKS, 1, True),))
 GAPPED = replace(WHOLE, answers=((0, 4, 1, True), (8, TICKS, 1, True)))
@@ -222,9 +223,7 @@ def places_of(rows):
 
 
 @settings(max_examples=20, deadline=None)
-@given(
-    held(), held() | st.none(), st.tuples(*[st.sampled_from(FORMS)] * 2), st.sampled_from(INTERVALS)
-)
+@given(held(), held() | st.none(), st.tuples(forms, forms), st.sampled_from(INTERVALS))
 @example(WHOLE, None, ("day", "table"), (0, TICKS))
 @example(GAPPED, None, ("day", "file"), (None, None))
 @example(GAPPED, None, ("month", "hour"), (0, None))
@@ -235,12 +234,10 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
     tmp_path_factory, ours, theirs, forms, interval
 ):
     theirs, folder = theirs or ours, tmp_path_factory.mktemp("diff")
-    (start, end), bounds = interval, zip(["start", "end"], interval, strict=True)
-    difference = ba.diff(
-        ours.write(folder / "one", forms[0]),
-        theirs.write(folder / "other", forms[1]),
-        **{name: from_microseconds(at(tick)) for name, tick in bounds if tick is not None},
-    )
+    (start, end), given = interval, zip(["start", "end"], interval, strict=True)
+    bounds = {name: from_microseconds(at(tick)) for name, tick in given if tick is not None}
+    sides = ours.write(folder / "one", forms[0]), theirs.write(folder / "other", forms[1])
+    difference = ba.diff(*sides, **bounds)
     within = [x for x in NEAR if (start is None or start <= x) and (end is None or x < end)]
     answered = [tick for tick in within if ours.answer(tick) or theirs.answer(tick)]
     begin = min(answered, default=TICKS) if start is None else start
@@ -266,9 +263,7 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
 
 
 @settings(max_examples=15, deadline=None)
-@given(
-    ours=held(origins=(0, 1, 2)), theirs=held(origins=(0, 1, 2)), form=st.sampled_from(FORMS[:-1])
-)
+@given(anyones, anyones, st.sampled_from(FORMS[:-1]))
 def test_only_what_another_origin_has_of_all_accounts_is_confirmed(
     tmp_path_factory, ours, theirs, form
 ):
@@ -465,9 +460,8 @@ def test_a_table_without_openings_says_nothing_of_the_time_before_its_start(tmp_
     archive = WHOLE.write(tmp_path, "day")
     table = archive.read(start=OPENED["start"])
     assert ba.diff(archive, table, start=OPENED["start"]).is_same
-    assert [states for _, *states in ba.diff(archive, table).not_shared] == [
-        ["complete", "missing"]
-    ]
+    ((_, *states),) = ba.diff(archive, table).not_shared
+    assert states == ["complete", "missing"]
 
 
 def test_openings_that_only_one_side_has_are_not_the_same():

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from balance_analysis import Archive
 from balance_analysis.table.evidence import SetAside
 from tests.analysis.tables import DAY, START, rows_of
 from tests.archive.writing import writer_of
+from tests.loopback import Row
 from tests.service.archives import Stretch
 from tests.service.archives import write_archive as write_rows
-from tests.service.rows import Row
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from balance_analysis import Archive
-
-    Account = tuple[str, str, str, str]
+Account = tuple[str, str, str, str]
 
 SIZE = 90
 """Rows per slice: some seven slices of the archive that these tests share."""

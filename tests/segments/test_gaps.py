@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from tests.archive.exporting import HOUR, START
 from tests.loopback import Row
+from tests.moments import from_microseconds
 from tests.segments.writer import make_segments
 
 NAMES = ["aa", "bb", "cc", "dd"]
@@ -21,7 +22,7 @@ WIDE = {"end": "2100-01-01", "opening": True, "partial": True}
 
 
 def at(block):
-    return pd.Timestamp(START + block * 31 * HOUR, unit="us", tz="UTC")
+    return START + block * 31 * HOUR
 
 
 def cells(frame, name):
@@ -55,12 +56,12 @@ def test_what_a_block_changed_is_known_where_all_blocks_since_the_last_change_ar
     # A network begins with the block 0 or 1.
     first = first or int(1 not in held)
     rows = [
-        Row(at(block).value, "VOTE", "ACCOUNT_TYPE_GENERAL", party, "", balance)
+        Row("VOTE", "ACCOUNT_TYPE_GENERAL", party, "", at(block), balance)
         for party, changes in balances.items()
         for block, balance in changes.items()
     ]
     rows.sort(key=lambda row: row.order)
-    quiet = [at(block).value for block in range(1, BLOCKS + 1)]
+    quiet = [at(block) for block in range(1, BLOCKS + 1)]
     segments = make_segments(rows, each=1, quiet=quiet, first=first)
 
     def before(party, block):
@@ -78,14 +79,12 @@ def test_what_a_block_changed_is_known_where_all_blocks_since_the_last_change_ar
         part, archive = [paths[block - 1] for block in held], ba.Archive(Path(folder, "archive"))
         ba.import_segments(archive, part)
         report = archive.verify(segments=paths)
-        table = archive.read(start=at(since), **WIDE)
+        table = archive.read(start=from_microseconds(at(since)), **WIDE)
         pair = ba.read_segments(part), archive.read(start="2020-01-01", **WIDE)
         lowest = archive.coverage()["first_block_height"].min()
-        held_at = ba.balance_at(archive, at(when))
-    changes = [
-        (x, balances[x][block] - known[x, block] if (x, block) in known else None)
-        for x, block in seen
-    ]
+        held_at = ba.balance_at(archive, from_microseconds(at(when)))
+    deltas = {(x, block): balances[x][block] - held for (x, block), held in known.items()}
+    changes = [(*place[:1], deltas.get(place)) for place in seen]
     for all_rows in pair:
         assert cells(ba.deltas(all_rows), "delta") == changes
     assert lowest == first + min(held) - 1

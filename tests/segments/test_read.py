@@ -31,7 +31,7 @@ from tests.segments.writer import (
     write_segments,
 )
 
-TIMES = sorted({row.timestamp_ns for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 TABLES = [*COLUMNS]
 SEGMENT = make_segments(ROWS, limits=[limits_at(TIMES[0], propose_asset_enabled_from=TIMES[0])])[0]
 
@@ -46,7 +46,7 @@ def test_the_rows_of_segments_are_those_of_the_node(tmp_path_factory, rows, each
         return
     folder = tmp_path_factory.mktemp("segments")
     quiet = data.draw(st.lists(st.integers(-(10**9), 10**9), max_size=9))
-    quiet = [TIMES[0] + 10**12 + n * 1000 for n in quiet]
+    quiet = [TIMES[0] + 10**9 + n for n in quiet]
     segments = data.draw(st.permutations(make_segments(rows, each=each, quiet=quiet)))
     if data.draw(st.booleans(), "named as in IPFS"):
         for segment in segments:
@@ -56,8 +56,8 @@ def test_the_rows_of_segments_are_those_of_the_node(tmp_path_factory, rows, each
         segment.write(folder / str(number), root=root, zipped=zipped)
     table = ba.read_segments(folder)
     assert lines_of_table(table) == lines_of_rows(rows)
-    times = sorted({*quiet, *(row.timestamp_ns for row in rows)})
-    assert known_of(table) == ((times[0] // 1000, times[-1] // 1000 + 1),)
+    times = sorted({*quiet, *(row.time for row in rows)})
+    assert known_of(table) == ((times[0], times[-1] + 1),)
     assert noted(table)["source"] == f"segments {CHAIN} 1-{len(times)}"
 
 
@@ -83,9 +83,9 @@ def test_a_table_of_segments_equals_that_of_a_node(segments, chosen):
 
 def test_well_known_ids_and_types_by_number_are_spelt_as_the_interface_spells_them(tmp_path):
     rows = [
-        Row(TIMES[0], "VOTE", "ACCOUNT_TYPE_GENERAL", "network", "", 10**38 - 1),
-        Row(TIMES[0], "fUSDC", 35, "ab" * 32, "cd" * 32, 0),
-        Row(TIMES[0], "XYZalpha", "ACCOUNT_TYPE_LOCKED_FOR_STAKING", "ab" * 32, "", 3),
+        Row("VOTE", "ACCOUNT_TYPE_GENERAL", "network", "", TIMES[0], 10**38 - 1),
+        Row("fUSDC", 35, "ab" * 32, "cd" * 32, TIMES[0], 0),
+        Row("XYZalpha", "ACCOUNT_TYPE_LOCKED_FOR_STAKING", "ab" * 32, "", TIMES[0], 3),
     ]
     write_segments(tmp_path, sorted(rows, key=lambda row: row.order))
     table = ba.read_segments(tmp_path)
@@ -105,7 +105,7 @@ def test_symbols_choose_assets_and_the_last_version_of_an_asset_counts(tmp_path)
 @pytest.mark.parametrize(("each", "shared"), [(7, "15 to 21"), (9, "1 to 7")])
 def test_other_segments_that_share_blocks_are_refused_and_named(tmp_path, each, shared):
     paths = write_segments(tmp_path / "a", ROWS)
-    rows = [replace(row, balance=row.balance + (row.timestamp_ns == TIMES[17])) for row in ROWS]
+    rows = [row._replace(balance=row.balance + (row.time == TIMES[17])) for row in ROWS]
     others = write_segments(tmp_path / "b", rows, each=each)
     with pytest.raises(ba.CheckError, match=f"both have blocks {shared}: leave one out") as failed:
         ba.read_segments(tmp_path)
@@ -130,14 +130,14 @@ def test_paths_are_files_folders_and_patterns(tmp_path):
 def test_a_block_without_a_row_has_the_time_of_the_one_before_or_is_lost_and_unproven(
     tmp_path_factory, rows, each, data
 ):
-    folder, times = tmp_path_factory.mktemp("twins"), sorted({row.timestamp_ns for row in rows})
+    folder, times = tmp_path_factory.mktemp("twins"), sorted({row.time for row in rows})
     ends = {n for n in range(1, len(times) + 1) if (n - 1) % each in {0, each - 1}} | {len(times)}
     twins = [n for n in range(2, len(times)) if n not in ends and data.draw(st.booleans())]
     # One of two in a row at most: a node's clock goes on.
     twins = {n for n in twins if n - 1 not in twins}
     moved = {time: time for time in times} | {times[n - 1]: times[n - 2] for n in twins}
-    rows = [replace(row, timestamp_ns=moved[row.timestamp_ns]) for row in rows]
-    kept = {(row.account, row.timestamp_ns): row for row in rows}
+    rows = [row._replace(time=moved[row.time]) for row in rows]
+    kept = {(row.account, row.time): row for row in rows}
     if not kept:
         return
     rows = sorted(kept.values(), key=lambda row: row.order)
@@ -147,9 +147,8 @@ def test_a_block_without_a_row_has_the_time_of_the_one_before_or_is_lost_and_unp
         segment.write(folder)
     table = ba.read_segments(folder)
     assert lines_of_table(table) == lines_of_rows(rows)
-    moments = [time // 1000 for time in times]
-    doubts = [(moments[n - 2] + 1, moments[n]) for n in sorted(twins)]
-    edges = [moments[0], *(edge for doubt in doubts for edge in doubt), moments[-1] + 1]
+    doubts = [(times[n - 2] + 1, times[n]) for n in sorted(twins)]
+    edges = [times[0], *(edge for doubt in doubts for edge in doubt), times[-1] + 1]
     assert known_of(table) == tuple(zip(edges[::2], edges[1::2], strict=True))
     ba.import_segments(folder / "archive", folder)
     archive = ba.Archive(folder / "archive")
@@ -291,7 +290,7 @@ BAD_ROWS = {
     "no balance": ({"balance": None}, "is not an integer"),
     "an unknown account": ({"account_id": "\\x" + "00" * 32}, "the table accounts has no"),
     "no account": ({"account_id": None}, "the table accounts has no"),
-    "a time between blocks": ({"vega_time": pg_time(TIMES[9] + 1000)}, "none of the segment's"),
+    "a time between blocks": ({"vega_time": pg_time(TIMES[9] + 1)}, "none of the segment's"),
     "no time": ({"vega_time": None}, "none of the segment's"),
 }
 
@@ -322,9 +321,7 @@ LARGE = 16 * 1024**2
         ({"packing": zipfile.ZIP_LZMA}, "not deflated"),
     ],
 )
-def test_a_zip_of_a_table_too_large_is_refused_before_it_fills_the_memory(
-    tmp_path, name, how, said
-):
+def test_a_zip_of_a_table_too_large_is_refused_before_it_fills_memory(tmp_path, name, how, said):
     path = replace(SEGMENT, other={name: b"\n" * LARGE}).write(tmp_path, **how)
     tracemalloc.start()
     try:
@@ -335,9 +332,7 @@ def test_a_zip_of_a_table_too_large_is_refused_before_it_fills_the_memory(
         tracemalloc.stop()
 
 
-def test_segments_of_nodes_older_than_v0_71_are_named_and_left_out_beside_new_ones(
-    tmp_path, caplog
-):
+def test_segments_of_nodes_before_v0_71_are_named_and_left_out_beside_new_ones(tmp_path, caplog):
     path, without_ending = old_segment(tmp_path / "a"), old_segment(tmp_path, "Qm" + "A" * 44)
     for named in (path, path.parent, without_ending):
         with pytest.raises(ba.DecodeError, match=r"written by a node older than v0\.71, as a tar"):

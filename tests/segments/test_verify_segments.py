@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from tests.archive.exporting import MONTH, node_of, run_export
 from tests.cli.running import run
 from tests.segments.writer import ROWS, START, pg_time, write_segments
 
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+TIMES = sorted({row.time for row in ROWS})
 LAST = TIMES[-1] + 1
 
 
@@ -47,7 +46,7 @@ def test_behind_a_day_that_an_archive_lacks_no_account_began_at_zero(tmp_path, s
 @settings(max_examples=3, deadline=None)
 def test_a_row_that_differs_is_named_with_both_balances(tmp_path_factory, imported, number, step):
     row = ROWS[number]
-    other = replace(row, balance=max(0, row.balance + step))
+    other = row._replace(balance=max(0, row.balance + step))
     changed = [other if each == row else each for each in ROWS]
     report = verified(imported, write_segments(tmp_path_factory.mktemp("other"), changed))
     if other == row:
@@ -121,6 +120,6 @@ def test_the_command_names_it_and_ends_with_5(tmp_path, imported, segments):
     assert "no problem" in said
     assert "compared with the ledger" in said
     folder = tmp_path / "segments"
-    write_segments(folder, [ROWS[0], *ROWS[2:]], quiet=[ROWS[1].timestamp_ns])
+    write_segments(folder, [ROWS[0], *ROWS[2:]], quiet=[ROWS[1].time])
     said = run("verify", imported, "--against", folder, code=5).stdout
     assert re.search(r"segments \S+ \S+ no row", said)

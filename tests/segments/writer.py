@@ -14,19 +14,15 @@ import json
 import random
 import tarfile
 import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.archive.exporting import HOUR, MONTH, spread_history
-from tests.loopback import account_id
+from tests.loopback import Row, account_id
 from tests.loopback.query import ACCOUNT_TYPES
 from tests.moments import from_microseconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.loopback import Row
 
 START, END = MONTH - 4 * HOUR, MONTH + 16 * HOUR
 ROWS = spread_history(5, start=START, end=END, rows=160, accounts=20)
@@ -132,13 +128,13 @@ def make_segments(
     first
         The height of the first block.
     quiet
-        Times of blocks without rows, nanoseconds.
+        Times of blocks without rows, microseconds.
     assets
         Symbol and decimals of each; by default of each asset of the rows some.
     limits
-        Each change: `vega_time` in nanoseconds and flags; moments are nanoseconds or `None`.
+        Each change: `vega_time` in microseconds and flags; moments are microseconds or `None`.
     """
-    times = sorted({*(row.timestamp_ns for row in rows), *quiet})
+    times = sorted({*(row.time for row in rows), *quiet})
     named = assets or {a: (f"T{n}", 6) for n, a in enumerate(sorted({r.asset_id for r in rows}))}
     entries, levels = _ledger(rows, first), list(rows)
     segments: list[Segment] = []
@@ -153,12 +149,12 @@ def make_segments(
             "PreviousHistorySegmentID": content_id(segments[-1]) if segments else "",
         }
         tables = {
-            "currentstate/accounts": list(_accounts(r for r in levels if r.timestamp_ns <= last)),
+            "currentstate/accounts": list(_accounts(r for r in levels if r.time <= last)),
             "currentstate/assets": list(_assets(named, begin)),
             "currentstate/network_limits": [_limit(x) for x in limits if x["vega_time"] <= last],
-            "history/balances": [_balance(r) for r in levels if begin <= r.timestamp_ns <= last],
+            "history/balances": [_balance(r) for r in levels if begin <= r.time <= last],
             "history/blocks": [
-                {"vega_time": pg_time(at), "height": str(n), "hash": _bytes(at)}
+                {"vega_time": pg_time(at), "height": str(n), "hash": _bytes(f"{at}000")}
                 for n, at in enumerate(part, lowest)
             ],
             "history/ledger": [e for at, e in entries if begin <= at <= last],
@@ -180,10 +176,10 @@ def write_segments(
     return [segment.write(folder) for segment in segments]
 
 
-def limits_at(nanoseconds: int, **values: Any) -> dict[str, Any]:
+def limits_at(microseconds: int, **values: Any) -> dict[str, Any]:
     """Return a change of the limits: all flags are set but those given otherwise."""
     names = COLUMNS["currentstate/network_limits"].split()[2:7]
-    return {"vega_time": nanoseconds, **dict.fromkeys(names, True), **values}
+    return {"vega_time": microseconds, **dict.fromkeys(names, True), **values}
 
 
 def old_segment(folder: Path, name: str = f"{CHAIN}-1-300.tar") -> Path:
@@ -205,9 +201,9 @@ def flip(path: Path) -> None:
 
 
 @functools.cache
-def pg_time(nanoseconds: int) -> str:
+def pg_time(microseconds: int) -> str:
     """Return a moment as PostgreSQL prints it: without zeros at the end of its fraction."""
-    text = f"{from_microseconds(nanoseconds // 1000):%Y-%m-%d %H:%M:%S.%f}"
+    text = f"{from_microseconds(microseconds):%Y-%m-%d %H:%M:%S.%f}"
     return f"{text.rstrip('0').rstrip('.')}+00"
 
 
@@ -232,8 +228,8 @@ def _account(row: Row) -> str:
 def _balance(row: Row) -> dict[str, str | None]:
     return {
         "account_id": _account(row),
-        "vega_time": pg_time(row.timestamp_ns),
-        "tx_hash": _bytes(row.timestamp_ns),
+        "vega_time": pg_time(row.time),
+        "tx_hash": _bytes(f"{row.time}000"),
         "balance": str(row.balance),
     }
 
@@ -255,7 +251,7 @@ def _accounts(rows: Iterable[Row]) -> Iterator[dict[str, str | None]]:
                     "market_id": pg_bytes(market),
                     "type": str(number),
                     "tx_hash": _bytes(account),
-                    "vega_time": pg_time(row.timestamp_ns),
+                    "vega_time": pg_time(row.time),
                 }
 
 
@@ -273,7 +269,7 @@ def _assets(assets: Mapping[str, tuple[str, int]], at: int) -> Iterator[dict[str
                 "withdraw_threshold": "0",
                 "status": "STATUS_ENABLED",
                 "tx_hash": _bytes(asset),
-                "vega_time": pg_time(at + (version - 1) * 10**9),
+                "vega_time": pg_time(at + (version - 1) * 10**6),
             }
 
 
@@ -298,9 +294,9 @@ def _ledger(rows: Sequence[Row], seed: int) -> list[tuple[int, dict[str, str | N
         part = rng.randrange(abs(net))
         for quantity in (part, abs(net) - part):
             ends = (bank, _account(row)) if net > 0 else (_account(row), bank)
-            at = pg_time(row.timestamp_ns)
+            at = pg_time(row.time)
             entry = {
-                "ledger_entry_time": pg_time(row.timestamp_ns + len(entries) * 1000),
+                "ledger_entry_time": pg_time(row.time + len(entries)),
                 "account_from_id": ends[0],
                 "account_to_id": ends[1],
                 "quantity": str(quantity),
@@ -309,7 +305,7 @@ def _ledger(rows: Sequence[Row], seed: int) -> list[tuple[int, dict[str, str | N
                 "transfer_time": at,
                 "type": "4",
             }
-            entries.append((row.timestamp_ns, entry))
+            entries.append((row.time, entry))
     return entries
 
 

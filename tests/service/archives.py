@@ -15,6 +15,7 @@ from balance_analysis.archive import datafile as rowfiles
 from balance_analysis.archive import layout
 from tests.analysis.tables import arrow_of
 from tests.archive.writing import answered, begin
+from tests.loopback import Row
 from tests.service.rows import (
     ACCOUNTS,
     ASSETS,
@@ -24,7 +25,6 @@ from tests.service.rows import (
     MOMENTS,
     PARTIES,
     TYPES,
-    Row,
     row_lists,
 )
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from itertools import product
-from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests import loopback
+from tests.loopback import Row
 
 BASE = 1_682_899_200_000_000
 """Where a month begins, and so a day and an hour; microseconds since 1970."""
@@ -26,24 +25,6 @@ TYPES = (
     "ACCOUNT_TYPE_OF_TOMORROW",
 )
 MOMENTS = (-26 * HOUR, -2 * HOUR, -1, 0, 1, 2, 999_999, 1_000_000, 2 * HOUR)
-
-
-class Row(NamedTuple):
-    asset_id: str
-    account_type: str
-    party_id: str
-    market_id: str
-    time: int
-    balance: int
-
-    @property
-    def on_a_node(self):
-        """The row as the tests' node holds it."""
-        return loopback.Row(self.time * 1000, *self[:4], self.balance)
-
-    @property
-    def node(self):
-        return self.on_a_node.to_json()
 
 
 ACCOUNTS = list(product(ASSETS, TYPES, PARTIES, MARKETS))
@@ -69,15 +50,10 @@ def row_lists(draw, min_size=0, max_size=40, accounts=ACCOUNTS):
 
 def ordered(rows):
     """Return rows as a node lists them, the newest first."""
-    return sorted(rows, key=lambda row: row.on_a_node.order, reverse=True)
+    return sorted(rows, key=lambda row: row.order, reverse=True)
 
 
 def block_of(count, time=BASE):
     """Rows of some number of accounts at one moment."""
     parties = (hashlib.sha256(str(number).encode()).hexdigest() for number in range(count))
     return [Row(ASSETS[0], TYPES[0], party, "", time, 10**30 + 7) for party in parties]
-
-
-def from_node(row):
-    """Return a row of the tests' node."""
-    return Row(*row.account, row.timestamp_ns // 1000, int(row.balance))

@@ -8,8 +8,9 @@ import random
 import pytest
 
 from balance_analysis import Archive
+from tests.loopback import Row
 from tests.service.archives import Stretch, write_archive
-from tests.service.rows import ASSETS, BASE, TYPES, Row, block_of, from_node, ordered
+from tests.service.rows import ASSETS, BASE, TYPES, block_of, ordered
 from tests.serving import answering
 
 ID = "1" * 64
@@ -134,11 +135,12 @@ def test_no_character_of_a_path_has_a_meaning_and_it_may_be_relative(tmp_path, m
     monkeypatch.chdir(tmp_path)
     with answering(Archive(name)) as service:
         page = service.page()
-    assert [edge["node"] for edge in page["edges"]] == [row.node for row in ordered(block_of(2))]
+    expected = [row.to_json() for row in ordered(block_of(2))]
+    assert [edge["node"] for edge in page["edges"]] == expected
 
 
 def test_oldest_first_is_the_order_of_a_real_node(node, recorded_rows):
-    rows = [*map(from_node, recorded_rows)]
-    node.hold(rows[::-1], stretches=[Stretch(rows[0].time, rows[-1].time + 1)])
+    first, *_, last = recorded_rows
+    node.hold(recorded_rows[::-1], stretches=[Stretch(first.time, last.time + 1)])
     page = node.page({"pagination.newestFirst": "false"})
-    assert [edge["node"] for edge in page["edges"]] == [row.node for row in rows]
+    assert [edge["node"] for edge in page["edges"]] == [row.to_json() for row in recorded_rows]

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.archive.exporting import spread_history
-from tests.loopback import LoopbackNode
+from tests.loopback import LoopbackNode, Row
 from tests.moments import uncovered
 from tests.service.archives import HEIGHT, Held, archives
 from tests.service.conftest import holding
-from tests.service.rows import ASSETS, BASE, HOUR, MARKETS, MOMENTS, PARTIES, TYPES, Row, from_node
+from tests.service.rows import ASSETS, BASE, HOUR, MARKETS, MOMENTS, PARTIES, TYPES
 from tests.serving import CHANGES
 
 ASSET, PARTY, MARKET = "filter.assetId", "filter.partyIds", "filter.marketIds"
@@ -31,8 +31,7 @@ class Node:
     """The tests' own node, which holds what an archive holds."""
 
     def __init__(self, held):
-        rows = [row.on_a_node for row in held.rows]
-        self._node = LoopbackNode(rows, release="v0.73", lossy_cursors=False)
+        self._node = LoopbackNode(held.rows, release="v0.73", lossy_cursors=False)
         history = self._node.history
         places = [place(row.to_json()) for row in history.rows]
         self.cursors = {each: history.cursor(n) for n, each in enumerate(places)}
@@ -65,9 +64,8 @@ def questions(draw, held):
     rows = held.rows or (Row(ASSETS[0], TYPES[0], PARTIES[0], "", BASE, 0),)
     row = st.sampled_from(rows)
     edges = st.sampled_from([BASE + moment for moment in (*MOMENTS, -48 * HOUR, 24 * HOUR)])
-    bounds = st.builds(
-        lambda time, off: time * 1000 + off, row.map(lambda x: x.time) | edges, _OFFS
-    )
+    moments = row.map(lambda x: x.time) | edges
+    bounds = st.builds(lambda time, off: time * 1000 + off, moments, _OFFS)
     bounds |= st.sampled_from((-(2**63), 2**63 - 1, 0))
     sizes = st.integers(1, 9) | st.sampled_from((1000, 5000)) | st.integers(1, len(rows) + 1)
     there = {
@@ -166,7 +164,7 @@ def large(request, tmp_path_factory):
     with holding(tmp_path_factory.mktemp("large") / "archive") as service:
         days = {"start": BASE - 2 * HOUR, "end": BASE + 20 * HOUR}
         rows = spread_history(1, **days, rows=1900, accounts=130, largest_block=90)
-        held = Held(tuple(map(from_node, rows)), row_group=500)
+        held = Held(tuple(rows), row_group=500)
         service.hold(**held._asdict())
         yield service, held, (node := Node(held)), cursors_of(service, node)
     patch.undo()

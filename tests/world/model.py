@@ -20,7 +20,6 @@ from tests.cli.running import invoke
 from tests.loopback import LoopbackNode, Row
 from tests.moments import both, from_microseconds, to_microseconds
 from tests.node.truth import lines_of_table, matching
-from tests.waits import without_waits
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -48,26 +47,20 @@ FILTERS = ({}, {}, {"asset_id": ASSETS[0]}, {"party_ids": (PARTIES[1],)})
 def grown(rng: random.Random, rows: list[Row], blocks: int, *, salt: str = "") -> list[Row]:
     """Return a history with more blocks: ties, quiet stretches, repeated and long balances."""
     rows, held = [*rows], {row.account: row.balance for row in rows}
-    time = rows[-1].timestamp_ns // 1000 if rows else BEGIN - bool(salt) * 2 * max(PAUSES)
+    time = rows[-1].time if rows else BEGIN - bool(salt) * 2 * max(PAUSES)
     for _ in range(blocks):
         time += rng.choice(PAUSES)
         for asset, *others in rng.sample(ACCOUNTS, rng.choice((1, 1, 2, 4))):
             account = (an_id(asset + salt) if salt else asset, *others)
             kept, digits = rng.random() < 0.2, rng.choice((1, 6, 20, 38))
             held[account] = held.get(account, 0) if kept else rng.randrange(10**digits)
-            rows.append(Row(time * 1000, *account, held[account]))
+            rows.append(Row(*account, time, held[account]))
     return sorted(rows, key=lambda row: row.order)
-
-
-def time_of(row: Row) -> int:
-    return row.timestamp_ns // 1000
 
 
 def balances(rows, filters=None):
     """Return rows of some accounts by moment and account."""
-    return {
-        (time_of(row), row.account): int(row.balance) for row in matching(rows, **filters or {})
-    }
+    return {(row.time, row.account): row.balance for row in matching(rows, **filters or {})}
 
 
 def balances_of(table):
@@ -167,18 +160,18 @@ class Node:
     @property
     def head(self):
         """The moment of the last block that it has begun."""
-        return max(t for t in map(time_of, self.truth) if t <= (self.until or EVER[1]))
+        return max(row.time for row in self.truth if row.time <= (self.until or EVER[1]))
 
     @property
     def reach(self):
         """Over which stretch the node holds all that it is ever going to send."""
-        times = [time_of(row) for row in self._held()]
+        times = [row.time for row in self._held()]
         end = self.head - self.begun if self.headers else max(times, default=-1)
         return self.since, end + 1
 
     def _held(self):
         last = self.head - self.begun
-        true = [row for row in self.truth if self.since <= time_of(row) <= last]
+        true = [row for row in self.truth if self.since <= row.time <= last]
         return [row for row in (self.lies.get(x.order, x) for x in true) if row is not None]
 
     def _sound(self):
@@ -186,7 +179,7 @@ class Node:
 
     def view(self):
         sound, claims = self._sound(), [self.reach]
-        for moment in {time_of(row) for row in self._held()} - {time_of(row) for row in sound}:
+        for moment in {row.time for row in self._held()} - {row.time for row in sound}:
             claims = both(claims, [(0, moment), (moment + 1, EVER[1])])
         return View({}, claims, balances(sound), lambda _: {self.name})
 
@@ -308,12 +301,8 @@ def untrue(rows, complete, answers, filters, true):
 
 
 def run_command(*arguments):
-    """Return how a command ended, which is never by an unexpected error, and what it said.
-
-    An export doesn't wait to see whether the chain rests.
-    """
-    with without_waits():
-        result = invoke(arguments)
+    """Return how a command ended, which is never by an unexpected error, and what it said."""
+    result = invoke(arguments)
     assert result.exit_code != UNEXPECTED, (arguments, result.output)
     assert isinstance(result.exception, SystemExit | None), (arguments, result.exception)
     return result.exit_code, result.output

@@ -11,7 +11,6 @@ import contextlib
 import random
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,7 +85,7 @@ class World(RuleBasedStateMachine):
     def time_goes_on(self, seed, blocks):
         self.truth = model.grown(random.Random(seed), self.truth, blocks)
         self.others = model.grown(random.Random(seed + 1), self.others, blocks, salt="others")
-        self.times = sorted({model.time_of(row) for row in self.truth})
+        self.times = sorted({row.time for row in self.truth})
         for node in [*self.nodes, self.stranger]:
             node.truth = self.others if node is self.stranger else self.truth
             node.refresh()
@@ -117,7 +116,7 @@ class World(RuleBasedStateMachine):
         node = self._of(self.nodes, which)
         for row in random.Random(seed).sample(self.truth, 3):
             other = {"wrong": abs(int(row.balance) - 1)}.get(how, how)
-            node.lies[row.order] = None if how == "none" else replace(row, balance=other)
+            node.lies[row.order] = None if how == "none" else row._replace(balance=other)
         self.has_lied = True
         node.refresh()
 
@@ -204,7 +203,7 @@ class World(RuleBasedStateMachine):
     @rule(place=places, filters=filters, ends=st.tuples(*[st.integers(0, 9)] * 2))
     def import_segments(self, place, filters, ends):
         first, last = sorted(map(self._moment, ends))
-        rows = [row for row in self.truth if first <= model.time_of(row) <= last]
+        rows = [row for row in self.truth if first <= row.time <= last]
         held, folder = self._held(place, filters), self._path("segments")
         self.touched.append(held)
         write_segments(folder, rows, first=self.times.index(first) + 1)
@@ -369,7 +368,6 @@ class World(RuleBasedStateMachine):
 
 
 @pytest.mark.hypothesis
-@pytest.mark.usefixtures("without_waits")
 def test_in_no_state_of_the_world_is_a_word_that_vouches_false():
     is_fuzz = not settings().derandomize
     phases = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if is_fuzz else [])]
