@@ -4,8 +4,6 @@ Other programs read these columns, types and notes from files, and whoever loads
 frame; a change here is one that they notice.
 """
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """How the suite's processes start, and how they share its work."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

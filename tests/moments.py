@@ -1,7 +1,5 @@
 """Moments as tests count them: in whole microseconds since 1970, which no time zone touches."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -4,8 +4,6 @@ In a copy of the project, each fault is put into the module, and the tests of it
 one fails. A fault that none notices is printed: either a test is missing, or it changes nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import random

@@ -1,7 +1,5 @@
 """The demo does the whole main job over HTTP, and ends clean."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The examples in docstrings run, in every module that has some."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The one door: what the package offers, and that it costs nothing to come in."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """What README shows runs as it stands."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

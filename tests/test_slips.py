@@ -1,7 +1,5 @@
 """A slip of the caller raises an error with a sentence that names it, from every function alike."""
 
-from __future__ import annotations
-
 import inspect
 
 import matplotlib.pyplot as plt

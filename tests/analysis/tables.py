@@ -1,7 +1,5 @@
 """Small tables, built from tuples or drawn by hypothesis."""
 
-from __future__ import annotations
-
 import random
 from contextlib import contextmanager
 from functools import cache

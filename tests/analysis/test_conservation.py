@@ -1,7 +1,5 @@
 """Rows against an independent list of flows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What all functions over a table have in common: each against its oracle, in the same ways."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What a table states to be known, and what is said of the rest."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Where periods begin and end, and at which moments a series is looked at."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

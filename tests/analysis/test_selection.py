@@ -1,7 +1,5 @@
 """Rows that were taken out of a table are noticed; its own selections keep what it knows."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle

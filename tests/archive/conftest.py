@@ -1,7 +1,5 @@
 """Archives of three months, and S3 on loopback."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

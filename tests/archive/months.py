@@ -1,7 +1,5 @@
 """A history of three months, for archives with a file a month."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from tests.archive.exporting import DAY, node_of, run_export, spread_history

@@ -1,7 +1,5 @@
 """What assets, parties and markets are called is given once, kept, and known to whoever reads."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

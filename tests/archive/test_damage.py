@@ -1,7 +1,5 @@
 """What is read of an archive is what was written, or an error names the file."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from itertools import chain

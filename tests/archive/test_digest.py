@@ -1,7 +1,5 @@
 """Archives of the same history have the same digest, and no others."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from itertools import groupby, pairwise

@@ -1,7 +1,5 @@
 """An archive names the row that a balance rests on, its file and who sent it."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 

@@ -1,7 +1,5 @@
 """An archive's folder is what other engines may read as it stands, its files sorted by account."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

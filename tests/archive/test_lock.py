@@ -1,7 +1,5 @@
 """One run at a time writes to an archive, and what a dead one left behind doesn't block."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """In an object store one run at a time writes too, and what a dead one left is free in time."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Whatever is no state of an archive is damage."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

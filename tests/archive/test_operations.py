@@ -1,7 +1,5 @@
 """The commands that the notebook of archives shows run as they stand, one after the other."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """What is read from an archive is what a load gives, cut to what was asked for."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

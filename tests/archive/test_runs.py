@@ -1,7 +1,5 @@
 """Every run leaves a report, whatever its end."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -1,7 +1,5 @@
 """Each answer is of one state of the archive, whatever an export commits while it is made."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import threading

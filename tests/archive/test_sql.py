@@ -1,7 +1,5 @@
 """SQL over an archive gives what its methods give, and touches nothing."""
 
-from __future__ import annotations
-
 import shutil
 from fractions import Fraction
 

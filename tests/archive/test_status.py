@@ -1,7 +1,5 @@
 """A status says what an archive holds, and how old that is."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

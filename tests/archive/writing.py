@@ -1,7 +1,5 @@
 """Archives of given rows, committed as an export does, without a node."""
 
-from __future__ import annotations
-
 import json
 
 from balance_analysis import Archive

@@ -1,7 +1,5 @@
 """What the chart draws is what it is given: each step from its moment on, nothing where unknown."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

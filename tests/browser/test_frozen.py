@@ -1,7 +1,5 @@
 """The page as one file: what it shows without a service, and what it can't be made to do."""
 
-from __future__ import annotations
-
 import csv
 
 import pytest

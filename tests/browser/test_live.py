@@ -1,7 +1,5 @@
 """What somebody sees and does on the page of an archive."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

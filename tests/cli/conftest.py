@@ -1,7 +1,5 @@
 """Archives that commands read."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.archive.exporting import DAY, END, START, run_export

@@ -1,7 +1,5 @@
 """Runs commands: in this process, or in a child that can be interrupted."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

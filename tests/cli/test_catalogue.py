@@ -1,7 +1,5 @@
 """`summary` lists what an archive has in 80 columns, and `sql` asks it without touching it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

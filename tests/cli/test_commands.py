@@ -1,7 +1,5 @@
 """The command line does what the library does, and says what went wrong in one line."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

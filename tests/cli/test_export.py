@@ -1,7 +1,5 @@
 """`export`, `status` and `verify` do what the library does, and end with the documented code."""
 
-from __future__ import annotations
-
 import re
 import signal
 

@@ -1,7 +1,5 @@
 """`import` brings segments into an archive, and says what it did in one line."""
 
-from __future__ import annotations
-
 import zipfile
 
 import pytest

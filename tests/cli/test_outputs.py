@@ -1,7 +1,5 @@
 """What commands write: nowhere that destroys data, never what a terminal or a spreadsheet runs."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import errno

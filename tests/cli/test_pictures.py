@@ -1,7 +1,5 @@
 """`plot` and `report` draw what is asked for, say what they chose, and replace nothing good."""
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest

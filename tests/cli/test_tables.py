@@ -1,7 +1,5 @@
 """`summary`, `series` and `compare` write what the library computes, and print it in 80 columns."""
 
-from __future__ import annotations
-
 import shlex
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line in a terminal, in a pipe and in a shell."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

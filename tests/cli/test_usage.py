@@ -1,7 +1,5 @@
 """What can't be done is said in one line, with exit code 2, and leaves all files as they were."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

@@ -1,7 +1,5 @@
 """Ask a service for views of the explorer, as a page does."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 from tests.report.reading import as_dicts, write_key

@@ -1,7 +1,5 @@
 """What the explorer searches, lists and refuses, and which state its answers are made from."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest

@@ -1,7 +1,5 @@
 """What stands in a drawn figure, and histories to draw."""
 
-from __future__ import annotations
-
 import functools
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A picture of more rows than it has pixels shows what one of all rows would show."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

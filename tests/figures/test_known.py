@@ -1,7 +1,5 @@
 """Nothing is drawn as held where it is unknown: every plot goes by the known intervals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What holds of any figure: its words are read, its times are UTC, its Axes is the caller's."""
 
-from __future__ import annotations
-
 import io
 from itertools import combinations
 

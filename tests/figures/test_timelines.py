@@ -1,7 +1,5 @@
 """Stretches of time in lanes: what an archive covers, and what the network's limits were."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import matplotlib as mpl

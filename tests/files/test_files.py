@@ -1,7 +1,5 @@
 """Files keep every row and digit, appear whole or not at all, and damaged ones are named."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """What is written to a file is there when others read it."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import json

@@ -3,8 +3,6 @@
 What is special to one source is tested beside it, and what commands print in `tests/cli`.
 """
 
-from __future__ import annotations
-
 import bisect
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Runs of any shape leave the same archive; what can't be right is refused, with it as it was."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import random

@@ -1,7 +1,5 @@
 """An export proves what each node that sent rows remembers, and nothing by another one's memory."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime as dt
 import itertools

@@ -1,7 +1,5 @@
 """A monitor gets the figures of each export, whatever its end."""
 
-from __future__ import annotations
-
 import time
 
 from prometheus_client.parser import text_string_to_metric_families

@@ -3,8 +3,6 @@
 It is known up to the least head, from the oldest row of the node that sent the rows.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """A node that takes one value of a filter's list is noticed, and no other node is taken for one."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """A load brings exactly the rows that a node has, or says what is wrong."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re

@@ -1,7 +1,5 @@
 """The rows of a load are let go while its table is filled."""
 
-from __future__ import annotations
-
 import weakref
 from operator import itemgetter
 

@@ -1,7 +1,5 @@
 """Several addresses of one load are of one network, or the load names two that are not."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 

@@ -1,7 +1,5 @@
 """With openings, a load has the last row before its start of each account, and its evidence."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """A stream waits for its reader and says what it cost; a file is whole or absent."""
 
-from __future__ import annotations
-
 import logging
 import time
 

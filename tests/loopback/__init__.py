@@ -11,8 +11,6 @@ also misbehave in any way that a node, a proxy or the network in between is know
 
 # ruff: noqa: F401 - what the other rooms import from here
 
-from __future__ import annotations
-
 from tests.loopback.node import CHANGES, LIMITS, V71_LIMITS, LoopbackNode
 from tests.loopback.rows import (
     Row,

@@ -3,8 +3,6 @@
 How it reads filters, ranges and pages is compared with the service, in `tests/service/test_model`.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """A client asks again what may pass, names what doesn't, and keeps secrets, memory and time."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import datetime as dt

@@ -1,7 +1,5 @@
 """The doctor asks a node gently, and says what it couldn't find out."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

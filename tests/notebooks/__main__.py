@@ -3,8 +3,6 @@
 `python -m tests.notebooks 04_plots` runs those that are named, without a name all.
 """
 
-from __future__ import annotations
-
 import sys
 
 import nbformat

@@ -1,7 +1,5 @@
 """A notebook, run cell by cell as in Jupyter, and what it shows: pictures, tables and text."""
 
-from __future__ import annotations
-
 import ast
 import base64
 import io

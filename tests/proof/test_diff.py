@@ -1,7 +1,5 @@
 """A comparison shows all that differs and nothing else, and confirms what both have."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Verify names whatever is wrong; repair brings back every byte, or leaves all as it was."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A report has what the library computes, frozen, and says how complete it is."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The sample is what its generator makes, its sums follow from deposits, and it is lifelike."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections import Counter

@@ -1,7 +1,5 @@
 """An archive of many slices, and its table."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.analysis.tables import HOUR, START, many_rows, table_of

@@ -1,7 +1,5 @@
 """An archive as a dask DataFrame."""
 
-from __future__ import annotations
-
 import dask
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """On a cluster of two real processes: equal results, errors as themselves, workers that die."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

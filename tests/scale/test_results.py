@@ -1,7 +1,5 @@
 """Where results go, and what is refused."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from itertools import product

@@ -1,7 +1,5 @@
 """Slices: together all accounts, none too large, and enough to keep all workers busy."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 
 import numpy as np

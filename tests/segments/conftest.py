@@ -1,7 +1,5 @@
 """The history that most tests share, as segments and as an archive of them."""
 
-from __future__ import annotations
-
 import pytest
 
 import balance_analysis as ba

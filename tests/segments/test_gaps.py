@@ -1,7 +1,5 @@
 """Balances and changes are known as far as segments have every block before them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """An archive is filled from segments as it is from a node, in any order, whatever happens."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What segments hold is read as the rows that a node lists, or it is said what is wrong."""
 
-from __future__ import annotations
-
 import os
 import tracemalloc
 import zipfile

@@ -1,7 +1,5 @@
 """An archive is compared with segments: row by row, and each change with the ledger."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Random balance changes, few enough in accounts and moments that they meet in blocks."""
 
-from __future__ import annotations
-
 import hashlib
 from itertools import product
 

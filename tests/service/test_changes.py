@@ -1,7 +1,5 @@
 """Examples of what the list of balance changes gives and refuses; `test_model` has the rest."""
 
-from __future__ import annotations
-
 import base64
 import random
 

@@ -1,7 +1,5 @@
 """How the service speaks HTTP: its errors, who may read it, its description, and its time."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 

@@ -3,8 +3,6 @@
 A load of any node is complete: `tests/load`. The service answers as a node: `test_model`.
 """
 
-from __future__ import annotations
-
 import pandas as pd
 
 from balance_analysis import Archive

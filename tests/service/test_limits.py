@@ -1,7 +1,5 @@
 """The network limits, from an archive's newest snapshot to the wire."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The service answers as a node whose cursors lose nothing, and says which rows may be missing."""
 
-from __future__ import annotations
-
 import json
 from urllib.parse import urlencode
 

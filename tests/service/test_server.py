@@ -1,7 +1,5 @@
 """A server is up inside its block and gone after it, or until a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """What is written to the archive is served at once; what happens to it never breaks the service."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Moments as a caller writes them."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

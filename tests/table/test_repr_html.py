@@ -1,7 +1,5 @@
 """Values in a notebook: complete, escaped, in the notebook's own colours."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import sys

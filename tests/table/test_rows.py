@@ -1,7 +1,5 @@
 """Rows in Arrow: their form doesn't depend on their order, and repeats are found."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

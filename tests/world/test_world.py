@@ -5,8 +5,6 @@ repairs and copies. After each step no word may be false. What `diff` calls the 
 of its own in `tests/proof`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import shutil
