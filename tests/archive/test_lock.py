@@ -8,11 +8,9 @@ import pickle
 import pytest
 
 from balance_analysis import ArchiveError, ArchiveLockedError
-from tests.archive.exporting import content_of, node_of, run_export, spread_history
+from tests.archive.exporting import ROWS, content_of, node_of, run_export
 from tests.archive.writing import holder_of, locked
 from tests.cli.running import waiting
-
-ROWS = spread_history(1, rows=40, accounts=9)
 
 
 def test_while_a_process_writes_others_are_refused_and_once_it_is_killed_they_are_not(tmp_path):

@@ -12,12 +12,11 @@ import boto3
 import pytest
 
 from balance_analysis import Archive, ArchiveLockedError
-from tests.archive.exporting import END, START, node_of, run_export, spread_history
+from tests.archive.exporting import END, ROWS, START, node_of, run_export
 from tests.archive.writing import begin, holder_of, locked
 from tests.waits import eventually
 
 DEAD = {"pid": 7, "host": "gone", "since": "2023-04-01T00:00:00+00:00", "seconds": 60, "token": "x"}
-ROWS = spread_history(1, rows=40, accounts=9)
 
 
 SECONDS = "balance_analysis.archive.lock.SECONDS"
