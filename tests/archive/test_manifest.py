@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis import Archive
 from tests.archive.exporting import END, START, edit_manifest, node_of, run_export, spread_history
 from tests.archive.writing import answered, begin
 from tests.loopback import spoilt
@@ -89,7 +88,7 @@ def test_coverage_and_status_list_states_and_gaps_in_time_order_and_who_was_aske
         evidence = evidence.updated(answered(span, name, f"2023-04-0{day}", height=height))
     third = answered((3, 4), "http://you:secret@three", "2023-04-01").answers[0].node
     begin(tmp_path).set_evidence(evidence.with_verdict(third, [(3, 4)], []))
-    frame, shown = Archive(tmp_path).coverage(), Archive(tmp_path).status()
+    frame, shown = ba.Archive(tmp_path).coverage(), ba.Archive(tmp_path).status()
     assert frame["state"].tolist() == ["unproven", "complete", "confirmed", "missing", "complete"]
     assert frame["start"].astype("int64").tolist() == [0, 2, 3, 4, 9]
     assert frame["end"].astype("int64").tolist() == [2, 3, 4, 9, 14]
@@ -100,7 +99,7 @@ def test_coverage_and_status_list_states_and_gaps_in_time_order_and_who_was_aske
     assert frame["source"].dropna().str[-3:].tolist() == ["one", "one", "one", "two"]
     assert frame["confirmed_by"].dropna().str[-5:].tolist() == ["three"]
     begin(tmp_path / "empty")
-    assert frame.dtypes.equals(Archive(tmp_path / "empty").coverage().dtypes)
+    assert frame.dtypes.equals(ba.Archive(tmp_path / "empty").coverage().dtypes)
     times = frame.dtypes[["start", "end", "asked_at", "first_asked_at"]]
     assert {*map(str, times)} == {"datetime64[us, UTC]"}
 

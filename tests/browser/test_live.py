@@ -233,7 +233,7 @@ def test_in_a_gap_nothing_is_held_drawn_or_made_up(visit, gapped):
     facts = facts_of(page)
     assert facts == {"total": "unknown", "unknown accounts": str(len(book)), "holders": "unknown"}
     note = page.locator("#panel > .note").first.inner_text()
-    assert "may have changed in 2023-04-09 05:00:00 to 2023-04-10 11:00:00" in note
+    assert "balances that may have changed in 2023-04-09 05:00:00 to 2023-04-10 11:00:00" in note
     lines = [line.get_attribute("d") for line in page.locator("#chart .line").all()]
     assert min(path.count("M") for path in lines) > 1
     assert page.locator("#chart .gap").get_attribute("d").count("M") == 2

@@ -12,7 +12,6 @@ from hypothesis import settings
 
 import balance_analysis as ba
 from tests.analysis.oracle import (
-    KEY,
     Grid,
     World,
     averages,
@@ -96,7 +95,7 @@ def spans_in(records):
     return Periods(spans)
 
 
-def summed(world, start, end, by=KEY):
+def summed(world, start, end, by=ba.ACCOUNT_KEY):
     """The summaries of accounts or parties, each as a dict."""
     rows = summaries(world, Grid(None, start, end), by)
     return {row[: len(by)]: dict(zip(MEASURES, row[len(by) :], strict=True)) for row in rows}
@@ -121,7 +120,7 @@ def check_holders(page, world, asset, at, last):
     assert has_order([row[1] for row in rows])
     assert sorted(rows) == sorted(
         (write_key(row[:4]), *row[4:6], book[row[:4]].since_when(time))
-        for row in ranked_holders(world, Grid(start=time), KEY)
+        for row in ranked_holders(world, Grid(start=time), ba.ACCOUNT_KEY)
     )
     assert sorted(rows_of(parties["holders"])) == sorted(
         (party, held, share, *counts)

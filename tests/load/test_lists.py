@@ -7,15 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import (
-    END,
-    START,
-    knowing,
-    loaded,
-    run_export,
-    spans_of,
-    spread_history,
-)
+from tests.archive.exporting import END, START, knowing, loaded, run_export, spread_history
+from tests.columns import known_of
 from tests.loopback import Fault, LoopbackNode, spoilt
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
@@ -131,11 +124,11 @@ def test_each_address_that_sends_rows_is_looked_at(order):
 
 
 def test_an_archive_from_a_node_that_takes_one_value_is_unproven_until_another_is_asked(tmp_path):
-    asked = {"start": START, "end": END, "party_ids": [ONE, OTHER]}
+    asked, archive = {"party_ids": [ONE, OTHER]}, ba.Archive(tmp_path / "a")
     with pytest.raises(ba.IncompleteError, match=SAID):
-        run_export(knowing(ROWS, takes_one=0), tmp_path / "a", **asked)
-    assert not any(is_complete for *_, is_complete in spans_of(tmp_path / "a"))
-    run_export(knowing(ROWS), tmp_path / "a", **asked)
-    assert spans_of(tmp_path / "a") == [(START, END, True)]
-    due = matching(ROWS, party_ids=[ONE, OTHER])
-    assert lines_of_table(ba.Archive(tmp_path / "a").read()) == lines_of_rows(due)
+        run_export(knowing(ROWS, takes_one=0), archive, start=START, end=END, **asked)
+    assert archive.status().complete == ()
+    run_export(knowing(ROWS), archive, start=START, end=END, **asked)
+    table = archive.read()
+    assert known_of(table) == ((START, END),)
+    assert lines_of_table(table) == lines_of_rows(matching(ROWS, **asked))

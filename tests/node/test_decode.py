@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis import DecodeError
 from balance_analysis.node.decode import decode_page
 from tests.columns import ARROW_SCHEMA
 from tests.damage import damaged
@@ -144,7 +143,7 @@ PAGE_BODY = page_of(row(), row(balance="-7"), row(partyId="\u00e9", extra=[{"a":
 @example(raw_page(b'{"timestamp": ' + b"[" * 100_000))
 @example(raw_page(json.dumps(row()).encode().replace(b'"12345"', b"9" * 100_000)))
 def test_any_bytes_are_a_page_or_an_error_of_the_decoder(body):
-    with contextlib.suppress(DecodeError, msgspec.DecodeError):
+    with contextlib.suppress(ba.DecodeError, msgspec.DecodeError):
         assert_valid(decode_page(body))
 
 
@@ -195,7 +194,7 @@ OTHERS = [{}, [], None, "text", {"limits": {}}, *({"balances": each} for each in
 
 @pytest.mark.parametrize("value", OTHERS)
 def test_another_shape_is_a_decode_error_that_says_so(value):
-    with pytest.raises(DecodeError, match="not a page of balance changes"):
+    with pytest.raises(ba.DecodeError, match="not a page of balance changes"):
         decode_page(json.dumps(value).encode())
 
 
@@ -252,13 +251,13 @@ def test_fields_that_the_interface_does_not_list_are_kept():
     [(name, value) for name in V71_LIMITS for value in (NO_FLAGS if name in FLAGS else NO_DATES)],
 )
 def test_what_is_no_flag_or_no_date_is_a_decode_error_that_names_it(name, value):
-    with pytest.raises(DecodeError, match=name):
+    with pytest.raises(ba.DecodeError, match=name):
         limits_of(**{name: value})
 
 
 @pytest.mark.parametrize("value", [{}, [], None, {"limits": []}, {"limits": None}])
 def test_another_shape_of_limits_is_a_decode_error(value):
-    with pytest.raises(DecodeError, match="not the network limits"):
+    with pytest.raises(ba.DecodeError, match="not the network limits"):
         limits_in(json.dumps(value).encode())
 
 
@@ -273,7 +272,7 @@ LIMITS_BODY = json.dumps({"limits": {**V71_LIMITS, **ISO}}).encode()
 @example(body=LIMITS_BODY.replace(b"[1,", b"[" * 100_000 + b"1,"))
 @example(body=LIMITS_BODY.replace(b"[1,", b"[" + b"9" * 100_000 + b","))
 def test_damaged_limits_are_read_or_named(body):
-    with contextlib.suppress(DecodeError, ba.RequestError):
+    with contextlib.suppress(ba.DecodeError, ba.RequestError):
         limits_in(body)
 
 

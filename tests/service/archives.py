@@ -13,20 +13,10 @@ from hypothesis import strategies as st
 from balance_analysis import Archive
 from balance_analysis.archive import datafile as rowfiles
 from balance_analysis.archive import layout
-from tests.analysis.tables import arrow_of
+from tests.analysis.tables import HOUR, arrow_of
 from tests.archive.writing import answered, begin
 from tests.loopback import Row
-from tests.service.rows import (
-    ACCOUNTS,
-    ASSETS,
-    BASE,
-    HOUR,
-    MARKETS,
-    MOMENTS,
-    PARTIES,
-    TYPES,
-    row_lists,
-)
+from tests.service.rows import ACCOUNTS, ASSETS, BASE, MARKETS, MOMENTS, PARTIES, TYPES, row_lists
 
 START, END = BASE - 48 * HOUR, BASE + 24 * HOUR
 """What an archive of the tests covers if nothing else is said."""
