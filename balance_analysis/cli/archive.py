@@ -278,12 +278,16 @@ def status(
     fail_on_gaps: Annotated[
         bool, Option("--fail-on-gaps", help="Exit with 3 if any part is missing or unproven.")
     ] = False,
+    since: Annotated[options.Text, Option(help="Look for gaps from here on; exit with 3.")] = None,
+    until: Annotated[options.Text, Option(help="Look for gaps up to here; exit with 3.")] = None,
     form: options.PrintFormat = "table",
 ) -> None:
     """Show an archive's contents and gaps; exit with 5 if files are gone or cut short.
 
     With -q, only problems are printed.
     """
+    from balance_analysis.archive.snapshot import interval_of
+
     opened = options.archive_at(archive)
     report = opened.status()
     if not out.is_quiet():
@@ -295,14 +299,19 @@ def status(
     if max_age is not None and report.is_older_than(max_age):
         ended = moment_text(report.complete[-1][1]) if report.complete else "never"
         wrong.append(f"{report.uri} is complete only up to {ended}, more than {max_age} ago")
-    if fail_on_gaps and (report.missing or report.unproven):
+    if fail_on_gaps or since or until:
         from balance_analysis.archive.manifest import export_command
 
-        line = export_command(opened.store, "--fill-gaps")
-        gaps = spans_text(sorted(report.missing + report.unproven))
-        wrong.append(f"missing or unproven: {gaps}; `{line}` asks a node that still has it")
-    elif fail_on_gaps and not report.complete:
-        wrong.append("no part of it is known to be complete")
+        evidence, (begin, stop) = opened.snapshot().evidence, interval_of(since, until)
+        first, last = evidence.bounds
+        begin = begin if since else min(first, stop - 1)
+        stop = stop if until else max(last, begin + 1)
+        if gaps := evidence.incomplete(begin, stop):
+            line = export_command(opened.store, "--fill-gaps")
+            text = f"missing or unproven: {spans_text(gaps)}"
+            wrong.append(f"{text}; `{line}` asks a node that still has it")
+        elif not report.complete:
+            wrong.append("no part of it is known to be complete")
     if wrong:
         fail("; ".join(wrong), INCOMPLETE)
 
