@@ -7,6 +7,7 @@ announcement: it finishes the commit if the new file is in place, and else drops
 
 from __future__ import annotations
 
+import hashlib
 import io
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,7 +24,6 @@ from balance_analysis.archive.manifest import (
     bound_manifest,
     export_command,
     read_manifest,
-    stray_advice,
     to_bytes,
 )
 from balance_analysis.archive.snapshot import Snapshot
@@ -33,7 +33,7 @@ from balance_analysis.files.parquet import write_rows
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_frame
-from balance_analysis.table.moments import EVER, Span
+from balance_analysis.table.moments import Span
 from balance_analysis.table.schema import ACCOUNT_KEY, NetworkLimits, canonical, within
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
@@ -126,7 +126,14 @@ class Writer:
             )
         return decode_rows(content)
 
-    def put(self, period: str, encoded: tuple[bytes, FileEntry], evidence: Evidence) -> None:
+    def put(
+        self,
+        period: str,
+        encoded: tuple[bytes, FileEntry],
+        evidence: Evidence,
+        *,
+        is_losing: bool = False,
+    ) -> None:
         """Replace a period's file, unless it is the same, and the evidence.
 
         Parameters
@@ -137,16 +144,13 @@ class Writer:
             The file, as `encode_rows` returns it.
         evidence
             The archive's new evidence, for all of its rows.
-
-        Raises
-        ------
-        ArchiveDamagedError
-            If the manifest lacks the period, and its file has rows that would be lost.
+        is_losing
+            Whether the old file has rows that the new one lacks or has with another balance.
         """
         content, entry = encoded
         name, known = self.manifest.changes_file(period), self.manifest.files.get(period)
-        if known is None and self.store.has(name):
-            self._check_unlisted(name, content)
+        if is_losing or known is None:
+            self.keep(period, content)
         if known != entry:
             # Other rows may change the balances at the start of each later month.
             begin, _ = layout.period_bounds(period, self.manifest.partition)
@@ -155,17 +159,14 @@ class Writer:
             self._replace(name, content, entry, evidence)
         self.set_evidence(evidence)
 
-    def _check_unlisted(self, name: str, content: bytes) -> None:
-        """Raise ArchiveDamagedError if a file that the manifest lacks has other rows than these."""
-        try:
-            rows = decode_rows(self.store.read(name) or b"")
-        except (pa.ArrowException, OSError):
-            return
-        if merge_rows(rows, decode_rows(content), *EVER).conflicts.num_rows:
-            raise ArchiveDamagedError(
-                f"{self.store.uri}/{name} isn't in the manifest, and its rows would be lost: "
-                f"{stray_advice(self.store)}"
-            )
+    def keep(self, period: str, content: bytes) -> None:
+        """Copy a period's file to quarantine before other content replaces it."""
+        name = self.manifest.changes_file(period)
+        old = self.store.read(name)
+        if old is not None and old != content:
+            copy = f"{layout.QUARANTINE}{period}-{hashlib.sha256(old).hexdigest()[:16]}.parquet"
+            self.store.write(copy, old)
+            logger.warning("%s/%s is replaced; %s is a copy of it", self.store.uri, name, copy)
 
     def checkpoint(self) -> None:
         """Write a checkpoint for each month's start before the first gap; delete all others."""

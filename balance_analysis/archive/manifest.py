@@ -235,15 +235,6 @@ def _advice(store: Store) -> str:
     return f"rebuild it from the files with `{repair}`, or restore a backup of the whole archive"
 
 
-def stray_advice(store: Store) -> str:
-    """Return what to do about a file of rows that the manifest doesn't list."""
-    repair = export_command(store, "--repair")
-    return (
-        f"if the manifest is older than the file, remove {layout.MANIFEST} and rebuild it with "
-        f"`{repair}`; otherwise move the file out of the archive"
-    )
-
-
 def read_manifest(store: Store) -> Manifest:
     """Return an archive's current manifest; see `parse`."""
     return parse(store, store.read(layout.MANIFEST))

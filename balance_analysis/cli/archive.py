@@ -15,7 +15,7 @@ from balance_analysis.cli import output as out
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.options import Option
 from balance_analysis.cli.output import BAD, INCOMPLETE, echo, fail, logger, print_record, say
-from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
+from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.fill import LAG, OVERLAP
 from balance_analysis.service import HOST
@@ -252,7 +252,8 @@ def warn_of(report: "ba.Run", archive: "ba.Archive", *, url: str | None = None) 
     if report.conflicts:
         logger.warning(
             "%s: the node sent balances that differ from the archive's, or no longer sent them; "
-            "the archive now has the new ones, and _runs/%s.json the old ones",
+            "the archive now has the new ones and still has those not sent; _quarantine/ has the "
+            "old files, and _runs/%s.json the first rows",
             count_text(report.conflicts, "conflict"),
             report.id,
         )
@@ -390,15 +391,15 @@ def diff(
 ) -> int:
     """Compare two histories.
 
-    Exits with 0 if they are the same, 1 if a row differs, 2 on an error, and 3 if no row differs
-    but only one of them has some account or time, or they share nothing.
+    Exits with 0 if they are the same, 1 if a row differs, and 3 if no row differs but only one of
+    them has some account or time, or they share nothing.
     """
     if output is not None:
         check_output(output, inputs=[one, other])
     try:
         difference = ba.diff(one, other, start=since, end=until)
-    except (BalanceAnalysisError, OverflowError) as error:
-        raise ValueError(out.message_of(error)) from error  # exit code 2, as for any error
+    except OverflowError as error:
+        raise ValueError(out.message_of(error)) from error
     if output is not None:
         ba.write_table(difference.rows, output)
     print_record(difference, form)

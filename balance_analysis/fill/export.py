@@ -318,12 +318,18 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
         keep different histories may share one address.
     """
     single = source.alone(url, source.filters)
-    (first, last), files = writer.manifest.evidence.bounds, writer.manifest.files
-    for _ in range(2):
+    (first, last), files, tries = writer.manifest.evidence.bounds, {**writer.manifest.files}, 2
+    while tries:
         period = max((name for name, file in files.items() if file.first < last), default=None)
         if period is None:
             break
-        moment, rows = last_block(within(writer.rows_of(period), moments.EVER[0], last))
+        try:
+            known = writer.rows_of(period)
+        except errors.ArchiveDamagedError:
+            del files[period]
+            continue
+        tries -= 1
+        moment, rows = last_block(within(known, moments.EVER[0], last))
         if single.has_any(rows, moment, writer.store.uri):
             return True
         last = min([moment, *(reach.end for reach in single.reaches(first, last))])

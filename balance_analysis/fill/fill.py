@@ -22,7 +22,12 @@ from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import BoundQuery, bound_manifest, lost_files, partition_of
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
+from balance_analysis.errors import (
+    ArchiveDamagedError,
+    BalanceAnalysisError,
+    NetworkMismatchError,
+    logger,
+)
 from balance_analysis.load.arguments import Report, reporting
 from balance_analysis.node.reach import call_in_thread
 from balance_analysis.node.walk import Step
@@ -117,8 +122,11 @@ def fill(
         with run.reported(writer, on_report):
             writer.recover()
             spans = spans if is_new else source.plan(writer)
-            _Filler(writer, source, run).take_all(spans, progress)
+            filler = _Filler(writer, source, run)
+            filler.take_all(spans, progress)
             source.finish(writer)
+            if filler.damages:
+                raise filler.damages[0]
             writer.checkpoint()
             damaged = run.record.damaged
             damaged += [x for x in lost_files(store, writer.manifest) if x not in damaged]
@@ -152,6 +160,8 @@ class _Filler:
         Whether the source is known to be of the archive's network; `None` before the check.
     proven_at
         When the source was last asked for its reach (in seconds of a monotonic clock).
+    damages
+        Errors of damaged files; other periods are committed first.
     """
 
     def __init__(self, writer: Writer, source: Source, run: RunWriter) -> None:
@@ -163,6 +173,7 @@ class _Filler:
         self.absent = self.missed = self.contradicted = NO_ROWS
         self.is_known = None if writer.manifest.files else True
         self.proven_at = time.monotonic()
+        self.damages: list[ArchiveDamagedError] = []
 
     def take_all(self, spans: Sequence[Span], progress: bool | Report | None) -> None:
         """Ask for stretches, commit each complete period, and record the evidence for it."""
@@ -228,7 +239,11 @@ class _Filler:
                 return
             stop = min(end, reached)
             steps = [step.between(self.front, stop) for step in self.waiting if step.start < stop]
-            self._commit(period, steps, stop)
+            try:
+                self._commit(period, steps, stop)
+            except ArchiveDamagedError as error:
+                self.damages.append(error)
+                self.begin = self.front = stop
             self.waiting = [x.between(stop, x.end) for x in self.waiting if x.end > stop]
             if time.monotonic() - self.proven_at > SECONDS_TO_PROOF:
                 self._join(self.source.evidence())
@@ -250,7 +265,8 @@ class _Filler:
             evidence = _doubting(self.writer.manifest.evidence.updated(answered), doubted)
             agreed = _inside(different, [span for span, _ in self.before.agreed])
             evidence = evidence.without_agreements(moments_of(agreed))
-            self.writer.put(period, encode_rows(merged.rows), evidence)
+            is_losing = merged.changed.num_rows > 0
+            self.writer.put(period, encode_rows(merged.rows), evidence, is_losing=is_losing)
             self.run.record.rows += merged.added.num_rows
             self.run.replaces(merged.changed)
             self.begin = stop

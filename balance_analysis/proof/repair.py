@@ -182,7 +182,7 @@ def _repair_period(
     content, new_entry = datafile.encode_rows(rows) if rows.num_rows else (b"", None)
     if new_entry == entry:
         if new_entry is not None:
-            _keep_old(period, content, writer, run)
+            writer.keep(period, content)
             writer.store.write(manifest.changes_file(period), content)
     else:
         conflicts = merge_rows(old_rows, rows, *bounds).conflicts
@@ -205,17 +205,9 @@ def _repair_period(
         run.replaces(canonical(conflicts))
         errors.logger.warning("%s now has other rows than before", manifest.changes_file(period))
         evidence = manifest.evidence.updated(proof).without_agreements([bounds])
-        _keep_old(period, content, writer, run)
-        writer.put(period, (content, new_entry), evidence)
+        writer.put(period, (content, new_entry), evidence, is_losing=True)
     run.commits(spans)
     return new_entry != entry
-
-
-def _keep_old(period: str, content: bytes, writer: Writer, run: RunWriter) -> None:
-    """Copy a file to quarantine that is replaced: an older manifest may not know all its rows."""
-    old = writer.store.read(writer.manifest.changes_file(period))
-    if old is not None and old != content:
-        writer.store.write(f"{layout.QUARANTINE}{run.record.id}-{period}.parquet", old)
 
 
 def _knows_another(source: NodeSource, writer: Writer, wrong: set[str]) -> bool:

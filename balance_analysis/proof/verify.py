@@ -26,7 +26,6 @@ from balance_analysis.archive.manifest import (
     Manifest,
     check_not_replaced,
     export_command,
-    stray_advice,
 )
 from balance_analysis.archive.sidecars import LIMITS_ADVICE, read_limits, read_names_file
 from balance_analysis.archive.snapshot import Snapshot, interval_of, with_snapshot
@@ -323,7 +322,12 @@ class _Checking:
                 continue
             what, mend = "is not part of the archive", "move it out of the archive"
             if layout.period_named(name, self.manifest.partition) is not None:
-                what, mend = "is not in the manifest", stray_advice(self.store)
+                what, mend = "is not in the manifest", (
+                    "restore a newer manifest, or move the file out of the archive, and export "
+                    "again; if no node has its rows any more, remove "
+                    f"{layout.MANIFEST} and rebuild it with "
+                    f"`{export_command(self.store, '--repair')}`, which leaves nothing proven"
+                )
             yield Problem("stranger", what, name, mend)
 
 

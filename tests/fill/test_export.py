@@ -385,8 +385,28 @@ MANIFEST, NEWEST = "_archive.json", "changes/date=2023-05-03/changes.parquet"
 def test_what_is_damaged_is_named_and_nothing_is_written_over_it(node, folder, name, damage, said):
     damage(folder / name)
     node.block_timestamp = (END + HOUR) * 1000
-    with unchanged(folder), pytest.raises(ArchiveError, match=f"{re.escape(name)} .*{said}"):
+    kept, said = folder / "changes" if name == NEWEST else folder, f"{re.escape(name)} .*{said}"
+    with unchanged(kept), pytest.raises(ArchiveError, match=said):
         run_export(node, folder, end=END + HOUR)
     assert name == NEWEST or not node.requests
     with unchanged(folder), pytest.raises(ArchiveError, match=re.escape(name)):
         Archive(folder).read()
+
+
+def test_days_after_a_damaged_file_are_kept(node, whole, tmp_path):
+    run_export(node, tmp_path, start=START, end=END - DAY)
+    name = max(content_of(tmp_path, "changes/"))
+    (tmp_path / name).unlink()
+    with pytest.raises(ArchiveError, match=name):
+        run_export(node, tmp_path, end=END)
+    later = {x: data for x, data in content_of(whole, "changes/").items() if x > name}
+    assert later == content_of(tmp_path, *later)
+    bounds = {"start": from_microseconds(END - 8 * HOUR), "end": from_microseconds(END)}
+    assert Archive(tmp_path).read(**bounds).equals(Archive(whole).read(**bounds))
+
+
+def test_rows_that_come_with_another_balance_leave_a_copy_of_the_file_before(folder):
+    before = content_of(folder, "changes/")
+    with node_of([row._replace(balance=row.balance + 1) for row in ROWS]) as other:
+        run_export(other, folder, overlap=dt.timedelta(days=9))
+    assert {*before.values()} <= {*content_of(folder, "_quarantine/").values()}
