@@ -12,6 +12,7 @@ import io
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -30,10 +31,10 @@ from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, logger
 from balance_analysis.files.parquet import write_rows
-from balance_analysis.table.evidence import Evidence
+from balance_analysis.table.evidence import Evidence, Verdicts
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_frame
-from balance_analysis.table.moments import Span
+from balance_analysis.table.moments import Span, between_all, joined
 from balance_analysis.table.schema import ACCOUNT_KEY, NetworkLimits, canonical, within
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
@@ -63,13 +64,25 @@ class Writer:
         self.manifest: Manifest = manifest
 
     def recover(self) -> None:
-        """Finish or undo an interrupted commit, and remove leftover files."""
+        """Finish or undo an interrupted commit, and remove leftover files.
+
+        Disputes that an older manifest, put back from a backup, doesn't know are open again.
+        """
         self.store.sweep()
         pending = self.manifest.pending
         if pending is not None:
             is_done = not pending.file.mismatch(self.store.read(pending.name))
             state = self.manifest.settle() if is_done else replace(self.manifest, pending=None)
             self.write_manifest(state)
+        evidence, disputes = self.manifest.evidence, disputes_in(self.store)
+        for node in {node for _, node in disputes}:
+            all_spans, known = (
+                joined(span for span, other in verdicts if other == node)
+                for verdicts in (disputes, (*evidence.agreed, *evidence.disputed))
+            )
+            unknown = between_all(all_spans, known)
+            evidence = evidence.with_verdict(node, unknown, unknown)
+        self.set_evidence(evidence)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest."""
@@ -250,3 +263,17 @@ def moments_of(rows: pa.Table) -> list[Span]:
     """Return the rows' moments as spans of one microsecond, in time order."""
     times = np.unique(rows["timestamp"].cast(pa.int64()).to_numpy()).tolist()
     return [(time, time + 1) for time in times]
+
+
+def disputes_in(store: Store) -> Verdicts:
+    """Return the disputes that `confirm` has written to files: which node disputes when."""
+    verdicts: Verdicts = ()
+    for name in store.names(layout.DISPUTES):
+        try:
+            content = msgspec.json.decode(store.read(name) or b"")
+            verdicts += msgspec.convert(content["disputed"], Verdicts)
+        except (ValueError, LookupError, TypeError) as error:
+            logger.warning(
+                "%s/%s can't be read, so its disputes are lost: %s", store.uri, name, error
+            )
+    return tuple(dict.fromkeys(verdicts))

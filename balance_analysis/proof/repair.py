@@ -12,12 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from balance_analysis import errors
 from balance_analysis.archive import datafile, layout
-from balance_analysis.archive.commit import Writer, merge_rows
+from balance_analysis.archive.commit import Writer, disputes_in, merge_rows
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import FileEntry, Manifest, parse, read_manifest, to_bytes
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports
@@ -32,7 +31,7 @@ from balance_analysis.load.nodes import NodeSource
 from balance_analysis.node.client import Client, RequestStats, check_client
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
 from balance_analysis.table import moments
-from balance_analysis.table.evidence import Answer, Evidence, Node, Verdicts
+from balance_analysis.table.evidence import Answer, Evidence, Node
 from balance_analysis.table.schema import ARROW_SCHEMA, canonical, within
 from balance_analysis.table.text import list_text, spans_text
 
@@ -262,27 +261,13 @@ def _rebuild(store: Store) -> bool:
     committed = moments.to_spans(span for run in runs for span in run.committed)
     known += moments.between_all(committed, damaged)
     answers = (Answer(x, Node("unknown"), (0, 0), reached=False) for x in moments.joined(known))
-    evidence = Evidence(query.filters, tuple(answers), disputed=_disputes_in(store))
+    evidence = Evidence(query.filters, tuple(answers), disputed=disputes_in(store))
     limits, content = None, store.read(layout.LIMITS)
     with contextlib.suppress(*DAMAGES):
         limits = content and datafile.entry_of(content, parse_limits(content)["first_seen"])
     manifest = Manifest(query.partition, evidence, files, limits=limits or None)
     store.write(layout.MANIFEST, to_bytes(manifest))
     return True
-
-
-def _disputes_in(store: Store) -> Verdicts:
-    """Return the disputes that `confirm` has written to files: which node disputes when."""
-    verdicts: Verdicts = ()
-    for name in store.names(layout.DISPUTES):
-        try:
-            content = msgspec.json.decode(store.read(name) or b"")
-            verdicts += msgspec.convert(content["disputed"], Verdicts)
-        except (ValueError, LookupError, TypeError) as error:
-            errors.logger.warning(
-                "%s/%s can't be read, so its disputes are lost: %s", store.uri, name, error
-            )
-    return tuple(dict.fromkeys(verdicts))
 
 
 def _sound_entry(content: bytes, bounds: moments.Span) -> FileEntry:

@@ -322,11 +322,14 @@ class _Checking:
                 continue
             what, mend = "is not part of the archive", "move it out of the archive"
             if layout.period_named(name, self.manifest.partition) is not None:
-                what, mend = "is not in the manifest", (
-                    "restore a newer manifest, or move the file out of the archive, and export "
-                    "again; if no node has its rows any more, remove "
-                    f"{layout.MANIFEST} and rebuild it with "
-                    f"`{export_command(self.store, '--repair')}`, which leaves nothing proven"
+                what, mend = (
+                    "is not in the manifest",
+                    (
+                        "restore a newer manifest, or move the file out of the archive, and export "
+                        "again; if no node has its rows any more, remove "
+                        f"{layout.MANIFEST} and rebuild it with "
+                        f"`{export_command(self.store, '--repair')}`, which leaves nothing proven"
+                    ),
                 )
             yield Problem("stranger", what, name, mend)
 

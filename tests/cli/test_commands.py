@@ -91,7 +91,7 @@ SAID = {
     "fetch {url} -o {a} -vv": (0, "/api/v2/balance/changes"),
     "fetch {nowhere} -o {a} -q": (4, REFUSED),
     "doctor {nowhere} -q": (4, REFUSED),
-    "diff {nowhere} {nowhere} -q": (2, REFUSED),  # as `diff` of Unix
+    "diff {nowhere} {nowhere} -q": (4, REFUSED),
     "limits {url}": (0, r"^can_propose_market +yes(.|\n)+^can_propose_spot_market +yes"),
     "limits {url} --format json": (0, r'^ +"source": "http'),
     "doctor {url}": (0, r"\Ahttp.*\n\nok +reachable(.|\n)+\nWARNING +cursors +Cursors lose"),

@@ -168,7 +168,7 @@ SESSIONS = {
         ("export {a} {url} --partition month --until 2023-04-30", 0, "new rows"),
         ("export {a} {url}", 0, "new rows"),
         ("spoil changes/month=2023-05/changes.parquet", 0, ""),
-        ("export {a} {url}", 5, "or repair the archive with `"),
+        ("export {a} {url}", 5, "--repair` repairs it"),
         ("{last}", 0, "1 period requested again, 0 with different rows"),
     ],
 }

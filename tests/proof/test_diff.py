@@ -278,13 +278,16 @@ def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothin
     run("verify", folder)
 
 
-def test_only_the_node_that_disputed_asked_again_lifts_its_dispute_even_if_the_manifest_was_lost(
+def test_only_the_node_that_disputed_asked_again_lifts_its_dispute_whatever_becomes_of_the_manifest(
     node, folder, second, tmp_path
 ):
     archive, disputed = ba.Archive(folder), (MIDDLE, MIDDLE + 1)
     run_export(second, tmp_path / "older", start=START, end=END)
     second.edit_row = spoilt(OTHER.to_json().__eq__, balance="77")
+    manifest = (folder / "_archive.json").read_bytes()
     ba.confirm(archive, second.url)
+    (folder / "_archive.json").write_bytes(manifest)  # from before the dispute
+    run_export(node, folder)
     with node_of(ROWS) as third:
         for agreeing in (tmp_path / "older", third.url):
             ba.confirm(archive, agreeing)
