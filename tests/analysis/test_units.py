@@ -11,10 +11,10 @@ import balance_analysis as ba
 from tests.analysis.tables import HOUR, LARGEST, START, rows, table_of
 from tests.columns import ATTRS_KEY, BALANCE_DTYPE
 
-DECIMALS = {"VOTE": 0, "ea43": 18}
+DECIMALS = {"VOTE": 0, "xa43": 18}
 
 
-def frame_of(amounts, asset="ea43"):
+def frame_of(amounts, asset="xa43"):
     balances = pd.array([*amounts], dtype=BALANCE_DTYPE)
     return pd.DataFrame({"asset_id": asset, "balance": balances})
 
@@ -36,21 +36,21 @@ def test_an_amount_is_the_nearest_float_to_the_exact_quotient_by_its_assets_deci
 
 
 def test_an_asset_without_decimals_is_named():
-    with pytest.raises(ValueError, match="assets ea43 have unknown decimals"):
+    with pytest.raises(ValueError, match="assets xa43 have unknown decimals"):
         ba.to_units(frame_of([5]), {"VOTE": 0})
 
 
 @pytest.mark.parametrize("amount", [10**20, Decimal(10**20), 10**18])
 def test_balances_of_other_kinds_are_converted_too(amount):
-    data = pd.DataFrame({"asset_id": "ea43", "balance": [amount], "rows": [3]})
-    result = ba.to_units(data, {"ea43": 18})
+    data = pd.DataFrame({"asset_id": "xa43", "balance": [amount], "rows": [3]})
+    result = ba.to_units(data, {"xa43": 18})
     assert result["balance"].tolist() == [int(amount) / 10**18]
     assert result["rows"].tolist() == [3]
 
 
 def test_a_frame_without_amounts_is_refused():
     with pytest.raises(TypeError, match="no column of amounts"):
-        ba.to_units(pd.DataFrame({"asset_id": ["ea43"], "rows": [3]}), {"ea43": 18})
+        ba.to_units(pd.DataFrame({"asset_id": ["xa43"], "rows": [3]}), {"xa43": 18})
 
 
 @pytest.mark.parametrize("value", ["changes", "active", "unknown"])
@@ -62,7 +62,7 @@ def test_counts_of_a_wide_layout_are_no_amounts(value):
 
 
 def test_decimals_come_from_a_file(tmp_path):
-    (tmp_path / "b.toml").write_text("VOTE = 0\n[ea43]\nsymbol = 'E'\ndecimals = 18\n")
+    (tmp_path / "b.toml").write_text("VOTE = 0\n[xa43]\nsymbol = 'E'\ndecimals = 18\n")
     result = ba.to_units(frame_of([10**18]), tmp_path / "b.toml")
     assert result["balance"].tolist() == [1.0]
 
@@ -100,7 +100,7 @@ def test_units_are_the_exact_amounts_divided_once(name):
 
 def test_results_know_the_units_of_the_tables_assets():
     table = TABLE.copy()
-    with pytest.raises(ValueError, match="VOTE, ea43 have unknown decimals"):
+    with pytest.raises(ValueError, match="VOTE, xa43 have unknown decimals"):
         ba.to_units(ba.balance_at(table, "2024-01-01"))
     table.attrs[ATTRS_KEY] = {"assets": DECIMALS}
     result = ba.to_units(ba.balance_at(table, "2024-01-01"))
