@@ -173,7 +173,7 @@ class _UtcFormatter(dates.ConciseDateFormatter):
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
         labels: list[str] = super().format_ticks(values)  # type: ignore[no-untyped-call]
-        super().format_ticks([day for day in values if day < self.end])  # type: ignore[no-untyped-call]
+        super().format_ticks([x for x in values if x < self.end] or values)  # type: ignore[no-untyped-call]
         return labels
 
     def get_offset(self) -> str:

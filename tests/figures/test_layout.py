@@ -244,6 +244,9 @@ def test_a_month_is_named_even_if_the_next_one_begins_at_its_end(end, month):
     ax = ba.plot_balances(table_of(rows), ax=axes_of((10, 4)), end=end)
     ax.figure.draw_without_rendering()
     assert ax.xaxis.get_offset_text().get_text() == month
+    ax.set_xlim(us("2023-06-02") / DAY, us("2023-06-20") / DAY)
+    ax.figure.draw_without_rendering()
+    assert ax.xaxis.get_offset_text().get_text() == "2023-Jun UTC"
 
 
 @pytest.mark.parametrize("plot", [ba.plot_balances, ba.plot_flows, ba.plot_drawdown])
