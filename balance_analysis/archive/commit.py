@@ -66,7 +66,7 @@ class Writer:
     def recover(self) -> None:
         """Finish or undo an interrupted commit, and remove leftover files.
 
-        Disputes that an older manifest, put back from a backup, doesn't know are open again.
+        Disputes that the manifest doesn't know are open again, as it may be older than they are.
         """
         self.store.sweep()
         pending = self.manifest.pending
@@ -74,8 +74,8 @@ class Writer:
             is_done = not pending.file.mismatch(self.store.read(pending.name))
             state = self.manifest.settle() if is_done else replace(self.manifest, pending=None)
             self.write_manifest(state)
-        evidence, disputes = self.manifest.evidence, disputes_in(self.store)
-        for node in {node for _, node in disputes}:
+        evidence, disputes = self.manifest.evidence, _disputes_in(self.store)
+        for node in dict.fromkeys(node for _, node in disputes):
             all_spans, known = (
                 joined(span for span, other in verdicts if other == node)
                 for verdicts in (disputes, (*evidence.agreed, *evidence.disputed))
@@ -163,7 +163,7 @@ class Writer:
         content, entry = encoded
         name, known = self.manifest.changes_file(period), self.manifest.files.get(period)
         if is_losing or known is None:
-            self.keep(period, content)
+            self.keep_copy(period, content)
         if known != entry:
             # Other rows may change the balances at the start of each later month.
             begin, _ = layout.period_bounds(period, self.manifest.partition)
@@ -172,7 +172,7 @@ class Writer:
             self._replace(name, content, entry, evidence)
         self.set_evidence(evidence)
 
-    def keep(self, period: str, content: bytes) -> None:
+    def keep_copy(self, period: str, content: bytes) -> None:
         """Copy a period's file to quarantine before other content replaces it."""
         name = self.manifest.changes_file(period)
         old = self.store.read(name)
@@ -265,7 +265,7 @@ def moments_of(rows: pa.Table) -> list[Span]:
     return [(time, time + 1) for time in times]
 
 
-def disputes_in(store: Store) -> Verdicts:
+def _disputes_in(store: Store) -> Verdicts:
     """Return the disputes that `confirm` has written to files: which node disputes when."""
     verdicts: Verdicts = ()
     for name in store.names(layout.DISPUTES):

@@ -279,8 +279,8 @@ def status(
     fail_on_gaps: Annotated[
         bool, Option("--fail-on-gaps", help="Exit with 3 if any part is missing or unproven.")
     ] = False,
-    since: Annotated[options.Text, Option(help="Look for gaps from here on; exit with 3.")] = None,
-    until: Annotated[options.Text, Option(help="Look for gaps up to here; exit with 3.")] = None,
+    since: Annotated[options.Text, Option(help="Exit with 3 if a gap lies after this.")] = None,
+    until: Annotated[options.Text, Option(help="Exit with 3 if a gap lies before this.")] = None,
     form: options.PrintFormat = "table",
 ) -> None:
     """Show an archive's contents and gaps; exit with 5 if files are gone or cut short.

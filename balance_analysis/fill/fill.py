@@ -125,8 +125,8 @@ def fill(
             filler = _Filler(writer, source, run)
             filler.take_all(spans, progress)
             source.finish(writer)
-            if filler.damages:
-                raise filler.damages[0]
+            if filler.damage is not None:
+                raise filler.damage
             writer.checkpoint()
             damaged = run.record.damaged
             damaged += [x for x in lost_files(store, writer.manifest) if x not in damaged]
@@ -160,8 +160,8 @@ class _Filler:
         Whether the source is known to be of the archive's network; `None` before the check.
     proven_at
         When the source was last asked for its reach (in seconds of a monotonic clock).
-    damages
-        Errors of damaged files; other periods are committed first.
+    damage
+        The error of the last damaged file, which ends the run once other periods are committed.
     """
 
     def __init__(self, writer: Writer, source: Source, run: RunWriter) -> None:
@@ -173,7 +173,7 @@ class _Filler:
         self.absent = self.missed = self.contradicted = NO_ROWS
         self.is_known = None if writer.manifest.files else True
         self.proven_at = time.monotonic()
-        self.damages: list[ArchiveDamagedError] = []
+        self.damage: ArchiveDamagedError | None = None
 
     def take_all(self, spans: Sequence[Span], progress: bool | Report | None) -> None:
         """Ask for stretches, commit each complete period, and record the evidence for it."""
@@ -242,7 +242,9 @@ class _Filler:
             try:
                 self._commit(period, steps, stop)
             except ArchiveDamagedError as error:
-                self.damages.append(error)
+                if self.damage is not None:
+                    logger.warning("%s", self.damage)
+                self.damage = error
                 self.begin = self.front = stop
             self.waiting = [x.between(stop, x.end) for x in self.waiting if x.end > stop]
             if time.monotonic() - self.proven_at > SECONDS_TO_PROOF:

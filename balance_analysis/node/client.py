@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from numbers import Real
 from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import unquote, urlencode, urljoin, urlsplit
 
@@ -277,7 +278,7 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         for name, number in {"timeout": timeout, "max_answer_bytes": max_answer_bytes}.items():
-            if not isinstance(number, int | float) or not number > 0:
+            if not isinstance(number, Real) or not number > 0:
                 raise ValueError(f"{name} must be more than 0, not {number!r}")
         is_several = isinstance(base_url, Iterable) and not isinstance(base_url, str | bytes)
         urls: list[Any] = list(base_url) if is_several else [base_url]

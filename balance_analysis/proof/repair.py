@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from balance_analysis import errors
 from balance_analysis.archive import datafile, layout
-from balance_analysis.archive.commit import Writer, disputes_in, merge_rows
+from balance_analysis.archive.commit import Writer, merge_rows
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import FileEntry, Manifest, parse, read_manifest, to_bytes
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports
@@ -181,7 +181,7 @@ def _repair_period(
     content, new_entry = datafile.encode_rows(rows) if rows.num_rows else (b"", None)
     if new_entry == entry:
         if new_entry is not None:
-            writer.keep(period, content)
+            writer.keep_copy(period, content)
             writer.store.write(manifest.changes_file(period), content)
     else:
         conflicts = merge_rows(old_rows, rows, *bounds).conflicts
@@ -261,7 +261,7 @@ def _rebuild(store: Store) -> bool:
     committed = moments.to_spans(span for run in runs for span in run.committed)
     known += moments.between_all(committed, damaged)
     answers = (Answer(x, Node("unknown"), (0, 0), reached=False) for x in moments.joined(known))
-    evidence = Evidence(query.filters, tuple(answers), disputed=disputes_in(store))
+    evidence = Evidence(query.filters, tuple(answers))
     limits, content = None, store.read(layout.LIMITS)
     with contextlib.suppress(*DAMAGES):
         limits = content and datafile.entry_of(content, parse_limits(content)["first_seen"])

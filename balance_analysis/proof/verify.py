@@ -322,14 +322,11 @@ class _Checking:
                 continue
             what, mend = "is not part of the archive", "move it out of the archive"
             if layout.period_named(name, self.manifest.partition) is not None:
-                what, mend = (
-                    "is not in the manifest",
-                    (
-                        "restore a newer manifest, or move the file out of the archive, and export "
-                        "again; if no node has its rows any more, remove "
-                        f"{layout.MANIFEST} and rebuild it with "
-                        f"`{export_command(self.store, '--repair')}`, which leaves nothing proven"
-                    ),
+                what, rebuild = "is not in the manifest", export_command(self.store, "--repair")
+                mend = (
+                    "restore a newer manifest, or move the file out of the archive, and export "
+                    f"again; if no node has its rows any more, remove {layout.MANIFEST} and "
+                    f"rebuild it with `{rebuild}`, which leaves nothing proven"
                 )
             yield Problem("stranger", what, name, mend)
 
