@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
@@ -18,7 +18,6 @@ from balance_analysis.archive import sidecars
 from balance_analysis.archive.digest import ArchiveDigest, digest
 from balance_analysis.archive.explain import Explanation, explain
 from balance_analysis.archive.snapshot import (
-    Scan,
     Snapshot,
     check_columns,
     dask_frame,
@@ -237,12 +236,6 @@ class Archive:
             note_rows(frame)
         return frame
 
-    def scan(
-        self, *, start: Instant | None = None, end: Instant | None = None, partial: bool = False
-    ) -> Scan:
-        """Return a scan of the rows that `read` returns; arguments and errors are the same."""
-        return self.snapshot().scan(self.filters, start, end, partial=partial)
-
     def by_slices(
         self,
         work: Callable[[Slices], T],
@@ -253,28 +246,6 @@ class Archive:
         """Return a function's result for the archive's slices of accounts: see `Slices`."""
         names = self.names()
         return self._read(lambda now: work(Slices(now, self.filters, names, rows, show)))
-
-    def iter_batches(
-        self,
-        *,
-        start: Instant | None = None,
-        end: Instant | None = None,
-        columns: Sequence[str] = COLUMNS,
-        partial: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield balance changes as Arrow batches, for intervals that don't fit into memory.
-
-        Files are read one after the other, in time order; within a file, rows are sorted by party,
-        then as in a table. Arguments and errors are those of `read`; errors in the arguments are
-        raised before the first batch.
-
-        Yields
-        ------
-        pyarrow.RecordBatch
-            Of `schema.ARROW_SCHEMA`, or the chosen columns of it.
-        """
-        check_columns(columns)
-        return self.scan(start=start, end=end, partial=partial).iter_batches(columns)
 
     def to_dask(
         self,
@@ -300,7 +271,8 @@ class Archive:
             needs `schema=None`.
         """
         check_columns(columns)
-        return dask_frame(self.scan(start=start, end=end, partial=partial), columns)
+        scan = self.snapshot().scan(self.filters, start, end, partial=partial)
+        return dask_frame(scan, columns)
 
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True

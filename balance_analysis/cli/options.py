@@ -247,7 +247,7 @@ class Selection(AccountOptions):
         if is_archive(self.file):
             archive = ba.Archive(self.file).select(**self.given())
             try:
-                archive.scan(**self.bounds)
+                archive.snapshot().scan(archive.filters, **self.bounds, partial=False)
             except IncompleteError as error:
                 if not self.partial:
                     raise

@@ -138,7 +138,7 @@ def test_an_empty_market_id_selects_the_accounts_without_a_market(months):
 
 @settings(max_examples=8)
 @given(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), subsets(PARTIES))
-def test_some_columns_and_batches_are_those_of_the_table_in_files_order(days, columns, parties):
+def test_some_columns_are_those_of_the_table_in_files_order(days, columns, parties):
     archive = Archive(days).select(party_ids=parties)
     whole, back = archive.read(), archive.read(columns=columns)
     assert [dtype.kind for dtype in back.dtypes] == [whole[name].dtype.kind for name in columns]
@@ -146,8 +146,6 @@ def test_some_columns_and_batches_are_those_of_the_table_in_files_order(days, co
     ordered = whole.iloc[np.lexsort([whole["timestamp"], *reversed(order)])][columns]
     is_table = len(columns) == len(COLUMNS)
     assert records(back) == records(whole[columns] if is_table else ordered)
-    batches = [batch.to_pandas() for batch in archive.iter_batches(columns=columns)]
-    assert records(pd.concat(batches)) == records(ordered)
 
 
 def test_files_without_any_wanted_row_are_not_opened(months, tmp_path):

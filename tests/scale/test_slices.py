@@ -68,7 +68,7 @@ def test_owners_are_those_of_all_accounts_in_the_order_of_files(tmp_path):
 def test_some_files_are_named_by_the_first_and_the_last(tmp_path):
     rows = [(*row[:4], row[4] + n * HOUR, row[5]) for n, row in enumerate(many_rows(500))]
     archive = write_archive(tmp_path / "archive", table_of(rows))
-    scan = archive.scan()
+    scan = archive.snapshot().scan()
     names = [file.name for file in scan.files]
     assert len(names) > 2
     assert str(scan) == f"{names[0]} to {names[-1]}"
