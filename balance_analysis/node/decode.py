@@ -1,9 +1,10 @@
 """Read the bytes of an answer into typed columns.
 
-This module replaces camelCase and numbers in strings. `msgspec` decodes and validates a page in
-one pass, in columns. Only a page with a bad row is read again, row by row, to say which row is bad
-and why. Cursors of single rows aren't decoded: `pageInfo` has the two that paging needs. If an
-object repeats a key, `msgspec` takes the last value.
+This module replaces camelCase and numbers in strings. Where all edges of a page look alike, as a
+node's usually do, their values are cut from its bytes; `msgspec` decodes and validates all else.
+Only a page with a bad row is read again, row by row, to say which row is bad and why. Cursors of
+single rows aren't decoded: `pageInfo` has the two that paging needs. If an object repeats a key,
+`msgspec` takes the last value.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from balance_analysis.table import schema
 FIRST_NANOSECOND: Final = schema.FIRST_MOMENT * 1000
 LAST_NANOSECOND: Final = schema.LAST_MOMENT * 1000
 _NANOSECOND_DIGITS: Final = 19
-_SEPARATOR: Final = "\0"
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 
 T = TypeVar("T")
@@ -50,6 +50,22 @@ class Row(AccountIds, rename="camel", gc=False):
 
     timestamp: str | int
     balance: str
+
+
+_NAMES: Final = {field.encode_name.encode(): field.name for field in msgspec.structs.fields(Row)}
+_QUOTES: Final = 2 * (3 + 2 * len(_NAMES))
+"""Quotes of an edge: around its two keys, the cursor, and the keys and values of its node."""
+
+_CHUNK: Final = 1 << 16
+"""Bytes that are searched at once. Arrays as large as a page would cost more than the search."""
+
+_PAIR: Final = rb' *"(\w+)" *: *"[^"]*" *'
+_EDGE: Final = re.compile(
+    rb'"node" *: *\{'
+    + b",".join([_PAIR] * len(_NAMES))
+    + rb'\} *, *"cursor" *: *"[^"]*" *\} *, *\{ *'
+)
+"""An edge, from its first quote to that of the next edge; the groups are the keys of its node."""
 
 
 class PageInfo(msgspec.Struct, rename="camel"):
@@ -134,11 +150,11 @@ def decode_page(body: bytes) -> DecodedPage:
         If the body isn't JSON.
     """
     with contextlib.suppress(msgspec.ValidationError):
-        page = decode(_page_decoder, body).balances
-        rows = _columns([edge.node for edge in page.edges])
+        texts, info = _cut_page(body) or _read_page(body)
+        rows = _columns(texts)
         if rows is not None:
             times = schema.to_numbers(rows["timestamp"].cast(pa.int64()))
-            return DecodedPage(rows, times, (), page.page_info)
+            return DecodedPage(rows, times, (), info)
     return _decode_row_by_row(body)
 
 
@@ -150,9 +166,75 @@ def raise_bad_row(bad_rows: Sequence[schema.BadRow]) -> None:
         )
 
 
-def _columns(rows: list[Row]) -> pa.RecordBatch | None:
+Texts = list[pa.StringArray]
+"""The columns of `COLUMNS` as text."""
+
+
+def _read_page(body: bytes) -> tuple[Texts, PageInfo]:
+    """Return a page's columns and its place; `msgspec` decodes each edge."""
+    page = decode(_page_decoder, body).balances
+    return _texts_of([edge.node for edge in page.edges]), page.page_info
+
+
+def _texts_of(rows: Sequence[Row]) -> Texts:
+    return [pa.array(map(str, map(attrgetter(x), rows)), pa.string()) for x in schema.COLUMNS]
+
+
+def _cut_page(body: bytes) -> tuple[Texts, PageInfo] | None:
+    """Return what `_read_page` does, cutting the values from the bytes, which takes half the time.
+
+    `None` unless there are several edges that differ only in values and cursors, and all text is
+    printable ASCII without escapes. Every quote then begins or ends a text.
+    """
+    begin, end = body.find(b"[") + 1, body.rfind(b"]")
+    text = np.frombuffer(body, np.uint8)[begin:end]
+    if not (body.isascii() and len(text) and text.min() >= ord(" ")) or b"\\" in body:
+        return None
+    parts = (text[at : at + _CHUNK] == ord('"') for at in range(0, len(text), _CHUNK))
+    found = np.concatenate([np.flatnonzero(x) + i * _CHUNK for i, x in enumerate(parts)])
+    if len(found) < 2 * _QUOTES or len(found) % _QUOTES:
+        return None
+    quotes = begin + found.astype(np.int32).reshape(-1, _QUOTES)
+    first, second, last = quotes[0, 0], quotes[1, 0], quotes[-1, -1]
+    edge = _EDGE.fullmatch(body, first, second)
+    around = body[begin:first] + body[last + 1 : end]
+    if edge is None or around.replace(b" ", b"") != b"{}":
+        return None
+    starts, stops = quotes[:, 4::4] + 1, quotes[:, 5::4]
+    glue = body[stops[0, -1] : second] + body[first : starts[0, 0]]
+    between = [glue, *(body[i:j] for i, j in zip(stops[0], starts[0, 1:], strict=False))]
+    names = map(_NAMES.get, edge.groups())
+    columns = dict(zip(names, zip(starts.T, stops.T, strict=True), strict=False))
+    try:
+        for after, expected in zip([stops[:-1, -1], *stops[1:, :-1].T], between, strict=True):
+            if _cut(body, after, len(expected)).tobytes() != expected * len(after):
+                return None
+        texts = [_cut_texts(body, *columns[name]) for name in schema.COLUMNS]
+        is_filled = all(np.all(np.less(*columns[name])) for name in ("asset_id", "account_type"))
+        info = decode(_page_decoder, body[:begin] + body[end:]).balances.page_info
+    except (KeyError, IndexError, msgspec.DecodeError):
+        return None
+    return (texts, info) if is_filled else None
+
+
+def _cut(body: bytes, starts: NDArray[np.int32], width: int) -> NDArray[np.void]:
+    """Return `width` bytes from each start on."""
+    return np.ndarray((len(body) - width + 1,), f"V{width}", body, strides=(1,))[starts]
+
+
+def _cut_texts(body: bytes, starts: NDArray[np.int32], stops: NDArray[np.int32]) -> pa.StringArray:
+    lengths = (stops - starts).astype(np.int32)
+    width = max(int(lengths.max()), 1)
+    characters = _cut(body, starts, width).view(np.uint8).reshape(-1, width)
+    if np.any(lengths < width):
+        characters = characters[np.arange(width, dtype=np.int32) < lengths[:, None]]
+    ends = np.append(np.int32(0), np.cumsum(lengths, dtype=np.int32))
+    return pa.StringArray.from_buffers(len(starts), pa.py_buffer(ends), pa.py_buffer(characters))
+
+
+def _columns(texts: Texts) -> pa.RecordBatch | None:
     """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
-    *ids, times, balances = (_texts([*map(attrgetter(name), rows)]) for name in schema.COLUMNS)
+    *ids, times, balances = texts
     nanoseconds = _nanoseconds(times)
     if nanoseconds is None or not _all(schema.are_balances(balances)):
         return None
@@ -160,20 +242,6 @@ def _columns(rows: list[Row]) -> pa.RecordBatch | None:
     amounts = balances.cast(pa.decimal128(schema.BALANCE_DIGITS, 0))
     codes = [column.dictionary_encode() for column in ids]
     return pa.RecordBatch.from_arrays([*codes, moments, amounts], schema=schema.ARROW_SCHEMA)
-
-
-def _texts(values: Sequence[str | int]) -> pa.StringArray:
-    # Arrow splits one long text without the interpreter lock; `pa.array` would hold the lock.
-    try:
-        joined = _SEPARATOR.join(values).encode()  # type: ignore[arg-type]
-    except TypeError:  # a bare number among them
-        return _texts([str(value) for value in values])
-    ends = pa.py_buffer(np.array([0, len(joined)], np.int32))
-    whole = pa.StringArray.from_buffers(1, ends, pa.py_buffer(joined))
-    texts = pc.split_pattern(whole, _SEPARATOR).flatten()
-    if not values:  # joining nothing gives one empty text
-        return texts[:0]
-    return texts if len(texts) == len(values) else pa.array(map(str, values), pa.string())
 
 
 def _nanoseconds(texts: pa.StringArray) -> NDArray[np.int64] | None:
@@ -200,7 +268,7 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
             "check that this is the address of a node"
         ) from error
     read = [_read_row(bytes(edge.node)) for edge in page.edges]
-    rows = _columns([row for row, bad in read if row is not None and not bad.reason])
+    rows = _columns(_texts_of([row for row, bad in read if row is not None and not bad.reason]))
     if rows is None:
         raise AssertionError("a row is good on its own but bad in its column")
     times = [bad.time for _, bad in read if bad.time is not None]

@@ -30,7 +30,7 @@ INFO = {"startCursor": "S", "endCursor": "E", "hasNextPage": True, "hasPreviousP
 
 def page_of(*nodes, **info):
     """Return the body of a page of these rows."""
-    edges = [{"cursor": "C", "node": node} for node in nodes]
+    edges = [{"node": node, "cursor": "C"} for node in nodes]
     return json.dumps({"balances": {"edges": edges, "pageInfo": {**INFO, **info}}}).encode()
 
 
@@ -59,6 +59,19 @@ good_rows = st.builds(
     | st.integers(FIRST // 1000, LAST // 1000 - 1).map(lambda us: str(us * 1000)),
     balance=st.integers(-LARGEST, LARGEST).map(str),
     newField=texts,
+)
+plain = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='"\\'))
+plain_ids = st.sampled_from(["a" * 64, "b" * 64, "VOTE"]) | plain
+plain_values = {
+    "balance": st.integers(-LARGEST, LARGEST).map(str),
+    "timestamp": st.integers(0, 9).map(lambda us: str(TIME + 1000 * us)),
+}
+alike_rows = st.permutations(sorted(GOOD)).flatmap(
+    lambda names: st.lists(
+        st.fixed_dictionaries({name: plain_values.get(name, plain_ids) for name in names}),
+        min_size=2,
+        max_size=8,
+    )
 )
 odd_values = (
     st.none()
@@ -114,7 +127,7 @@ def assert_valid(page):
         assert -LARGEST <= line[5] <= LARGEST
 
 
-@given(st.lists(good_rows, max_size=8) | st.lists(good_rows | odd_rows, max_size=6))
+@given(alike_rows | st.lists(good_rows, max_size=8) | st.lists(good_rows | odd_rows, max_size=6))
 @example([row(assetId="a\0b"), row(assetId="\0", partyId="", marketId="\0")])
 @example([row(assetId='"balance":', partyId='\\"balance": 1,'), row(extra=['{"node": 1}', "::"])])
 def test_a_page_splits_into_good_rows_and_bad_rows_as_the_rules_say(nodes):
@@ -145,6 +158,52 @@ PAGE_BODY = page_of(row(), row(balance="-7"), row(partyId="\u00e9", extra=[{"a":
 def test_any_bytes_are_a_page_or_an_error_of_the_decoder(body):
     with contextlib.suppress(ba.DecodeError, msgspec.DecodeError):
         assert_valid(decode_page(body))
+
+
+ALIKE_BODY = page_of(row(), row(balance="-7", marketId="m"), row(partyId="network"))
+
+
+def with_changes(*pairs):
+    """Return a page of rows that look alike, with some bytes replaced from the end on."""
+    body = ALIKE_BODY
+    for old, new in pairs:
+        assert old in body
+        body = new.join(body.rsplit(old, 1))
+    return body
+
+
+@given(damaged(ALIKE_BODY))
+@example(with_changes((b"assetId", b"PARTYID"), (b"partyId", b"assetId"), (b"PARTYID", b"partyId")))
+@example(with_changes((b"assetId", b"partyId")))
+@example(ALIKE_BODY.replace(b"marketId", b"partyId"))
+@example(ALIKE_BODY.replace(b'"cursor"', b'"node"'))
+@example(ALIKE_BODY.replace(b'"node"', b'"cursor"'))
+@example(with_changes((b'"network"', b'"a\\"b"')))
+@example(with_changes((b'"network"', b'"\\u0041"')))
+@example(with_changes((b'"network"', b'"\n"')))
+@example(with_changes((b'"network"', b'"\xc3\xa9"')))
+@example(with_changes((b'"network"', b'"\xff"')))
+@example(with_changes((b"}, {", b"}; {")))
+@example(with_changes((b"}, {", b"}, 1, {")))
+@example(with_changes((b'"C"}]', b'"C"}, 1]')))
+@example(with_changes((b'"C"}]', b'"C"}x]')))
+@example(ALIKE_BODY.replace(b'[{"node"', b'[1, {"node"', 1))
+@example(ALIKE_BODY.replace(b', "cursor"', b'; "cursor"'))
+@example(ALIKE_BODY.replace(b'"E"', b'"E]"'))
+@example(ALIKE_BODY.replace(b'"S"', b'"[S"').replace(b'"E"', b"[]"))
+@example(ALIKE_BODY[: ALIKE_BODY.rindex(b"]") + 1])
+@example(ALIKE_BODY[ALIKE_BODY.index(b"[") :])
+@example(
+    b'{"balances": {"pageInfo": %s, "edges": [' % json.dumps(INFO).encode()
+    + ALIKE_BODY.partition(b"[")[2].rpartition(b"]")[0]
+    + b"]}}"
+)
+def test_a_damaged_page_is_refused_or_has_the_rows_of_its_json(body):
+    with contextlib.suppress(ba.DecodeError, msgspec.DecodeError):
+        page = decode_page(body)
+        nodes = [edge["node"] for edge in json.loads(body)["balances"]["edges"]]
+        good = [as_line(node) for node in nodes if is_good(node)]
+        assert lines_of_table(page.rows.to_pandas()) == good
 
 
 AT = TIME // 1000
