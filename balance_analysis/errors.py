@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
-"""The package's logger. It emits nothing until the program configures logging."""
+"""The package's logger. Warnings go to stderr until the program configures logging."""
 
 
 @dataclass(eq=False, repr=False)

@@ -79,6 +79,7 @@ _GONE: Final = (
     "the archive has changed and this state is gone: ask /explore/about for the current one"
 )
 _INTERNAL: Final = (13, "Internal")
+_SOON: Final = {"Retry-After": "1"}
 _DETAIL: Final = "type.googleapis.com/vega.ErrorDetail"
 """The type of a node's error details: parsers of `google.rpc.Status` accept only a URL."""
 
@@ -214,7 +215,7 @@ async def _in_time(
     try:
         queue.places.acquire_nowait()
     except anyio.WouldBlock as error:
-        raise HTTPException(503, "too many requests are waiting: try again in a moment") from error
+        raise HTTPException(503, "too many requests are waiting", _SOON) from error
     deadline = time.monotonic() + seconds
     late = HTTPException(504, "the query took too long: ask for a shorter range or fewer rows")
 
@@ -310,7 +311,7 @@ def _unreadable(request: Request, error: Exception) -> Response:
     """Refuse a request while the archive can't be read; the log has the cause."""
     logger.warning("%s can't be answered: %s", request.url.path, error)
     text = "the archive can't be read now: try again later; the service's log has the cause"
-    return _refuse(request, HTTPException(503, text))
+    return _refuse(request, HTTPException(503, text, _SOON))
 
 
 def _refusing(status: int, text: str = "") -> Callable[[Request, Exception], Response]:

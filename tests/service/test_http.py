@@ -210,6 +210,7 @@ def test_more_questions_than_may_wait_are_refused(archive, monkeypatch):
         one, other, late = asking(service, 3)
         answers = service.run(one, other, let_go(late))
     assert [each.status for each in answers] == [200, 200, 503]
+    assert int(answers[2].headers["retry-after"]) > 0
 
 
 def test_an_unexpected_error_shows_nothing_of_the_inside(archive, monkeypatch, caplog):
