@@ -177,7 +177,7 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
     config = Config(
         **_TIMEOUTS,
         retries={"mode": "standard", "total_max_attempts": 2},
-        s3={"addressing_style": "path" if endpoint else "auto"},
+        s3={"addressing_style": "auto"},
         ignore_configured_endpoint_urls=True,
         # Stores other than Amazon's refuse the checksums that boto3 sends by default.
         request_checksum_calculation="when_required",
@@ -232,8 +232,7 @@ class _Lease:
     def check(self) -> None:
         """Renew the lease if it is due; ArchiveLockedError if another run has taken it over."""
         with self._busy:
-            is_held = self._lost is None and not self._ended.is_set()
-            is_due = is_held and self._age() > self._seconds / 4
+            is_due = self._lost is None and self._age() > self._seconds / 4
             if is_due and (holder := self._put_unless_taken(is_new=False)) is not None:
                 self._lost = ArchiveLockedError(
                     f"{self._uri}: this run could not renew its lock within {self._seconds:.0f} s, "

@@ -61,6 +61,7 @@ class Front:
 
     def __call__(self, environ, start):
         with self.turn:
+            self.now = time.time() + self.clock
             return [b"".join(self.answer(environ, start))]
 
     def answer(self, environ, start):
@@ -80,8 +81,8 @@ class Front:
             return start("500 Lost", [("Content-Type", "text/plain")])
         known = dict(headers)
         if "last-modified" in known:
-            moved = parse_date(known["last-modified"]).timestamp() + self.clock - self.aged
-            known["last-modified"] = http_date(moved)
+            age = self.aged or time.time() - parse_date(known["last-modified"]).timestamp()
+            known["last-modified"] = http_date(self.now - age)
         return start(status, list(known.items()), *rest)
 
 
@@ -102,7 +103,7 @@ def serving():
 
     class Handler(moto.MotoRequestHandler):
         def date_time_string(self, timestamp=None):
-            return http_date(time.time() + front.clock)
+            return http_date(front.now)
 
     server = make_server("127.0.0.1", 0, front, threaded=True, request_handler=Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

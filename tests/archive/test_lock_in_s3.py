@@ -96,10 +96,10 @@ def test_a_killed_holders_lock_is_free_when_its_time_is_over_by_the_stores_clock
     address, archive, front, hours
 ):
     put(address, DEAD)
-    front.clock = hours * 3600
+    front.clock, front.aged = hours * 3600, 61
     with pytest.raises(ArchiveLockedError), leased(archive):
         pass
-    front.aged = 63
+    front.aged = 62
     with leased(archive):
         assert holder_of(archive)["pid"] != 7
 
@@ -179,7 +179,8 @@ def test_the_lock_is_where_pyarrow_has_the_archive(address, serving, monkeypatch
         assert list(archive.store.names()) == ["_lock.json"]
     # The address goes before the environment, and pyarrow heeds no file.
     monkeypatch.setenv(name, "http://127.0.0.1:1")
-    with locked(address):
+    # Such a server may have buckets in paths only, even if it has a name.
+    with locked(address.replace("127.0.0.1", "localhost")):
         assert holder_of(address)
     monkeypatch.delenv(name)
     (tmp_path / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:1\n")
