@@ -3,6 +3,7 @@
 import functools
 import json
 import shutil
+import time
 from itertools import pairwise
 
 import pandas as pd
@@ -118,6 +119,13 @@ def test_what_a_node_may_lack_is_not_shared(*, whole, node, since, until, bad, s
             assert not difference.is_same
         assert not ba.diff(node.url, lacking.url).is_same
         assert not ba.diff(lacking.url, node.url).is_same
+
+
+def test_two_nodes_are_compared_up_to_now():
+    now = time.time_ns() // 1000
+    rows = [row._replace(time=row.time + now - END) for row in ROWS]
+    with node_of(rows, head=now) as one, node_of(rows[:-1], head=now) as two:
+        assert ba.diff(one.url, two.url).rows["change"].tolist() == ["removed"]
 
 
 def test_of_unproven_rows_only_those_that_cannot_merely_be_missing_differ(node, tmp_path):

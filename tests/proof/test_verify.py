@@ -174,7 +174,7 @@ FILES = [
     (note_another(rows=1), NAME, r"rows from \S+ to \S+, not 1 row from"),
     (note_another(first=START + 5 * HOUR), NAME, r"has \d+ rows from \S+ to \S+, not \d+ rows"),
     (rewritten(with_row_at(START - HOUR), OLDEST), OLDEST, "1 of .* outside the answered time$"),
-    (rewritten(with_row_at(START + 40 * HOUR)), NAME, "1 of its rows are outside its period"),
+    (rewritten(with_row_at(START + 28 * HOUR)), NAME, "1 of its rows are outside its period"),
     (rewritten(repeated), NAME, "^1 of its rows repeat the account and timestamp of another$"),
     (rewritten(turned_around), NAME, "^its rows are not in the order party_id"),
     (rewritten(in_floats, schema=FLOATS), NAME, "column balance is double"),
