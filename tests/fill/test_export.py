@@ -291,13 +291,14 @@ def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, 
         {"end": END + HOUR, "fill_gaps": True},
     ],
 )
+@pytest.mark.parametrize("head", [END + 4 * HOUR, END - DAY])
 def test_a_node_of_another_network_adds_nothing_at_the_end_nor_before_it_nor_in_a_gap(
-    tmp_path, node, wanted
+    tmp_path, node, wanted, head
 ):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
     run_export(node, tmp_path / "a", start=START + HOUR, end=START + 2 * HOUR)
     with (
-        node_of(FOREIGN, head=END + 4 * HOUR, limits=CLOSED) as other,
+        node_of(matching(FOREIGN, end=head), head=head, limits=CLOSED) as other,
         unchanged(tmp_path / "a"),
         pytest.raises(ArchiveError, match="another network"),
     ):
@@ -393,12 +394,16 @@ def test_what_is_damaged_is_named_and_nothing_is_written_over_it(node, folder, n
         Archive(folder).read()
 
 
-def test_days_after_a_damaged_file_are_kept(node, whole, tmp_path):
+def test_days_after_damaged_files_are_kept_and_each_damaged_one_is_named(
+    node, whole, tmp_path, caplog
+):
     run_export(node, tmp_path, start=START, end=END - DAY)
-    name = max(content_of(tmp_path, "changes/"))
+    first, name = sorted(content_of(tmp_path, "changes/"))[-2:]
+    (tmp_path / first).unlink()
     (tmp_path / name).unlink()
     with pytest.raises(ArchiveError, match=name):
-        run_export(node, tmp_path, end=END)
+        run_export(node, tmp_path, end=END, overlap="2d")
+    assert any(first in each.message for each in caplog.records)
     later = {x: data for x, data in content_of(whole, "changes/").items() if x > name}
     assert later == content_of(tmp_path, *later)
     bounds = {"start": from_microseconds(END - 8 * HOUR), "end": from_microseconds(END)}
