@@ -194,6 +194,14 @@ def test_a_state_that_only_grew_is_never_gone(states, scratch):
     assert counts.fetchall() == [(rows, rows)]
 
 
+def test_nor_is_one_of_a_single_file_that_grew(tmp_path):
+    run_export(node_of(ROWS), tmp_path, start=START, end=START + 10**12, partition="month")
+    then = (archive := ba.Archive(tmp_path)).at(archive.snapshot())
+    before = answer_of(then.read(**WIDE))
+    run_export(node_of(ROWS), tmp_path, end=END)
+    assert answer_of(then.read(**WIDE)) == before != answer_of(archive.read(**WIDE))
+
+
 def test_each_state_has_a_version_of_its_own_and_equal_ones_the_same(states, scratch):
     versions = {}
     for number, files in enumerate(states.files):

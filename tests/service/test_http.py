@@ -105,6 +105,13 @@ def test_on_loopback_every_name_of_loopback_is_answered_and_another_name_refused
     assert (answer.status, b"edges" in answer.body) == (status, host in OWN)
 
 
+@pytest.mark.parametrize("name", ["LOCALHOST", "a.localhost", "::1"])
+def test_a_service_under_any_name_of_loopback_refuses_other_names(archive, name):
+    with answering(archive, host=name) as service:
+        answers = [service.get(host=host).status for host in ("localhost", "example.org")]
+    assert answers == [200, 400]
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_on_loopback_no_page_from_elsewhere_reads_anything(service, path):
     assert service.get(path=path, host="example.org").status == 400
