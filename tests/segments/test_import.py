@@ -155,6 +155,13 @@ def test_segments_of_another_network_leave_an_archive_with_rows_of_their_time_as
         assert done.rows == len(others) + len(early)
 
 
+@pytest.mark.parametrize("each", [1, 4])
+def test_segments_of_the_same_network_surround_an_archives_rows(tmp_path, middle, each):
+    archive = shutil.copytree(middle, tmp_path / "archive")
+    ba.import_segments(archive, write_segments(tmp_path / "segments", ROWS, each=each))
+    assert lines_of_table(ba.Archive(archive).read()) == lines_of_rows(ROWS)
+
+
 def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path):
     changes = [
         limits_at(TIMES[0], can_propose_market=False, genesis_loaded=False),
