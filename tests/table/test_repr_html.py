@@ -117,7 +117,10 @@ def test_a_run_shows_what_it_did(node, tmp_path):
     assert facts["conflicts"] == facts["bad rows"] == "0"
     assert facts["node"] == run.source
     assert facts["run"] == run.id
-    assert facts_of(ba.Run())["asked for"] == "nothing"
+    assert facts["block height"] == str(run.block_height)
+    assert Reading(run._repr_html_()).titles == ["An export"]
+    unbegun = facts_of(ba.Run())
+    assert (unbegun["asked for"], unbegun["block height"]) == ("nothing", "unknown")
 
 
 def test_a_status_shows_the_same_in_html_as_in_text_and_so_does_its_archive(whole, tmp_path):
