@@ -394,6 +394,19 @@ def test_what_is_damaged_is_named_and_nothing_is_written_over_it(node, folder, n
         Archive(folder).read()
 
 
+def test_a_folder_of_other_files_is_refused_and_one_of_them_named(node, tmp_path):
+    (tmp_path / "mine.txt").touch()
+    with unchanged(tmp_path), pytest.raises(ArchiveError, match=r"has files such as mine\.txt"):
+        run_export(node, tmp_path, start=START, end=END)
+
+
+def test_the_command_that_mends_an_archive_has_its_filters(node, tmp_path):
+    run_export(node, tmp_path, start=START, end=END, account_types="general")
+    (tmp_path / min(content_of(tmp_path, "changes/"))).unlink()
+    first, *_ = Archive(tmp_path).verify().problems
+    assert f" {NOWHERE} --account-type=ACCOUNT_TYPE_GENERAL --repair" in first.mend
+
+
 def test_days_after_damaged_files_are_kept_and_each_damaged_one_is_named(
     node, whole, tmp_path, caplog
 ):
