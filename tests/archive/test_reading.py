@@ -210,3 +210,9 @@ def test_balances_at_a_moment_not_covered_are_unknown_and_at_its_end_are_known(m
         assert balance_at(archive, from_microseconds(at))["balance"].isna().all()
     last = balance_at(Archive(bare), from_microseconds(END - 1))
     pd.testing.assert_frame_equal(balance_at(archive, from_microseconds(END)), last)
+
+
+@pytest.mark.parametrize("columns", ["balance", [], ["balance", "balance"]])
+def test_columns_are_a_list_of_at_least_one_each_once(days, columns):
+    with pytest.raises(ValueError, match="each once"):
+        Archive(days).read(columns=columns)
