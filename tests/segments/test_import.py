@@ -155,7 +155,7 @@ def test_segments_of_another_network_leave_an_archive_with_rows_of_their_time_as
         assert done.rows == len(others) + len(early)
 
 
-@pytest.mark.parametrize("each", [1, 4])
+@pytest.mark.parametrize("each", [1, 20])
 def test_segments_of_the_same_network_surround_an_archives_rows(tmp_path, middle, each):
     archive = shutil.copytree(middle, tmp_path / "archive")
     ba.import_segments(archive, write_segments(tmp_path / "segments", ROWS, each=each))
