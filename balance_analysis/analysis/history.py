@@ -207,8 +207,8 @@ class History:
             return [*warnings, "accounts without a row are left out: nothing is known of them"]
         (since, _), last = known[0], max([known[-1][1] - 1, *self.extent.tolist()])
         if not self.notes.nothing_before and since > FIRST_MOMENT:
-            left_out = " are left out; their older rows, if they are still there, add them: load "
-            left_out += "or read with opening=True, or export from an earlier time"
+            left_out = " are left out; load or read with opening=True, or export from an earlier "
+            left_out += "time, to add those whose older rows are still there"
             if since < self.start:
                 left_out = ", if there are any, are left out; only a source of older rows has them"
             warnings.append(f"accounts without a change since {moment_text(since)}{left_out}")
