@@ -223,7 +223,7 @@ def _cut(body: bytes, starts: NDArray[np.int32], width: int) -> NDArray[np.void]
 
 
 def _cut_texts(body: bytes, starts: NDArray[np.int32], stops: NDArray[np.int32]) -> pa.StringArray:
-    lengths = (stops - starts).astype(np.int32)
+    lengths = stops - starts
     width = max(int(lengths.max()), 1)
     characters = _cut(body, starts, width).view(np.uint8).reshape(-1, width)
     if np.any(lengths < width):
