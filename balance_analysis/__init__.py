@@ -13,26 +13,41 @@ A table is a pandas DataFrame that carries evidence of the intervals in which it
 # `__init__.pyi` lists the public names. Each is imported from its module when it is first used, so
 # that importing this package, or asking the command line for help, costs nothing.
 
-import importlib
 import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import lazy_loader
 
 __version__ = "0.1.0"
 
-_import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
-def _register() -> None:
-    """Register the accessor `.balances` if pandas is already imported."""
-    if "pandas" in sys.modules:
-        importlib.import_module("balance_analysis.table.frame")
+def _register(pandas: ModuleType) -> None:
+    """Register the accessor `.balances`, whose module is imported at its first use."""
+
+    def balances(table: object) -> object:
+        from balance_analysis.table import display  # noqa: PLC0415 - long to import
+
+        return display.BalancesAccessor(table)
+
+    pandas.api.extensions.register_dataframe_accessor("balances")(balances)
 
 
-def __getattr__(name: str) -> object:
-    value = _import(name)
-    _register()
-    return value
+def _find_pandas(name: str, *where: object) -> object:
+    """Find pandas as other finders do, and register the accessor once it is imported."""
+    others: list[Any] = [each for each in sys.meta_path if each is not _FINDER] * (name == "pandas")
+    spec = next(filter(None, (finder.find_spec(name, *where) for finder in others)), None)
+    if spec:
+        run = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: (run(module), _register(module))
+    return spec
 
 
-_register()
+_FINDER: Any = SimpleNamespace(find_spec=_find_pandas)
+
+if "pandas" in sys.modules:
+    _register(sys.modules["pandas"])
+else:
+    sys.meta_path.insert(0, _FINDER)

@@ -177,15 +177,17 @@ def new_axes(ax: Axes | None, *, height: float = 4.5) -> Axes:
     Raises
     ------
     ValueError
-        If pandas drew periods on the Axes: the axis then counts days or months, not moments.
+        If pandas drew periods on the Axes, or on one that shares its x axis: the axis then counts
+        days or months, not moments.
     """
     if ax is None:
         import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
 
         ax = plt.subplots(figsize=(10, height), layout="constrained")[1]
-    if (freq := getattr(ax, "freq", None)) is not None:
+    freqs = (getattr(each, "freq", None) for each in ax.get_shared_x_axes().get_siblings(ax))
+    if freq := next(filter(None, freqs), None):
         raise ValueError(
-            f"pandas drew periods ({freq}) on this Axes, whose x axis can't show moments; draw "
+            f"pandas drew periods ({freq}) on this x axis, which then can't show moments; draw "
             "there with .plot(x_compat=True), or take another Axes"
         )
     figure = ax.get_figure(root=True)

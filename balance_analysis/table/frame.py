@@ -2,8 +2,7 @@
 
 A *table* in this package is a frame as `to_frame` returns it. This module converts frames to tables
 and to Arrow, and checks whether a frame is a table. Identical duplicates are the only fault that is
-mended. Every frame with a table's columns has `.balances` once this module is imported; the package
-imports it at its first use.
+mended.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.errors import CheckError, check_frame
-from balance_analysis.table import display, schema
+from balance_analysis.table import schema
 from balance_analysis.table.known import Stated, merge_notes, note_known, note_rows, read_notes
 from balance_analysis.table.moments import Instant
 from balance_analysis.table.schema import Ints, Mask
@@ -25,8 +24,6 @@ from balance_analysis.table.text import count_text
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(schema.BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
-
-pd.api.extensions.register_dataframe_accessor("balances")(display.BalancesAccessor)
 
 _REBUILD: Final = "convert it with to_table"
 _DTYPES: Final = {"timestamp": str(TIMESTAMP_DTYPE), "balance": str(BALANCE_DTYPE)}
@@ -41,7 +38,10 @@ class _AnyFrame(type):
 
 
 class Table(pd.DataFrame, metaclass=_AnyFrame):
-    """A table whose attrs `pandas.concat` merges; pandas itself drops attrs that differ."""
+    """A table whose attrs survive `concat` and `merge`, where pandas drops attrs that differ.
+
+    `concat` merges them. `merge` keeps the first table's; functions notice rows that it took out.
+    """
 
     @property
     def _constructor(self) -> type[Table]:
@@ -54,9 +54,11 @@ class Table(pd.DataFrame, metaclass=_AnyFrame):
         **kwargs: Any,  # noqa: ANN401 - pandas' own
     ) -> Table:
         super().__finalize__(other, method=method, **kwargs)  # type: ignore[misc]
-        if method == "concat" and self.columns.is_unique and {*schema.COLUMNS} <= {*self.columns}:
+        if method in {"concat", "merge"} and {*schema.COLUMNS} <= {*self.columns}:
             notes = [part.attrs.get(schema.ATTRS_KEY) for part in other.input_objs]
-            if any(note != notes[0] for note in notes):
+            if method == "merge":
+                self.attrs[schema.ATTRS_KEY] = {**next(filter(None, notes), {})}
+            elif self.columns.is_unique and any(note != notes[0] for note in notes):
                 merge_notes(self, other.input_objs)
         return self
 

@@ -36,6 +36,7 @@ from tests.analysis.tables import (
 from tests.columns import ATTRS_KEY, note_evidence
 
 A_WEEK = ((START, START + 7 * DAY),)
+A_DAY = ((START, START + DAY),)
 ROWS = [(*key, START + day * DAY, 5 + day) for key in (GENERAL, MARGIN, OTHER) for day in range(6)]
 FUNCTIONS = {
     "deltas": ba.deltas,
@@ -320,6 +321,35 @@ def test_two_loads_that_meet_are_one_unless_one_of_them_had_lost_rows():
     for function in (ba.deltas, ba.totals):
         assert records(function(joined)) == records(function(whole))
     assert ba.deltas(pd.concat([first.drop(index=0), second]))["delta"].isna().any()
+
+
+OWN = pd.DataFrame({"party_id": [OTHER[2]], "desk": "x"})
+MERGES = [
+    lambda table: table.merge(OWN),
+    lambda table: pd.merge(table, OWN),
+    lambda table: table.merge(OWN, how="right"),
+    lambda table: table.join(OWN.set_index("party_id"), on="party_id", how="inner"),
+    lambda table: OWN.pipe(table.merge, how="left").dropna(),
+]
+
+
+@pytest.mark.parametrize("merge", MERGES)
+def test_a_merge_is_a_selection_of_what_it_leaves(merge):
+    table = made(known=A_DAY)
+    merged, chosen = merge(table), table[table["party_id"] == OTHER[2]]
+    assert records(silently(ba.deltas, merged)) == records(ba.deltas(chosen))
+    held = ba.balance_at(merged, [at(1), at(25)])["balance"]
+    assert held.isna().tolist() == [False, True]
+    with warnings_of_rows() as said:
+        assert ba.balance_at(merge(table.iloc[::2]), at(1))["balance"].isna().all()
+    assert said
+
+
+def test_of_two_loads_that_are_merged_the_rows_of_the_second_are_not_taken_for_known():
+    first, second = parts_of(made(), (0, 2), (4, 6))
+    merged = first.merge(second, how="outer")
+    assert len(merged) == len(first) + len(second)
+    assert ba.balance_at(merged, at(24 * 3 + 1))["balance"].isna().all()
 
 
 def test_columns_put_beside_a_table_leave_what_it_knows():

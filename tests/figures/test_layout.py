@@ -179,8 +179,11 @@ def test_a_figure_draws_into_the_axes_that_it_is_given_or_into_its_own(plot):
 @of_each_plot
 def test_an_axes_on_which_pandas_drew_periods_is_refused_with_the_way_to_draw_moments(plot):
     days = pd.Series([1.0, 2.0], pd.date_range("2023-04-01", periods=2, freq="D"))
-    with pytest.raises(ValueError, match="x_compat=True"):
-        plot(TABLES["one row"], days.plot(ax=axes_of()))
+    shared = [axes_of(), axes_of().twinx(), plt.subplots(2, sharex=True)[1][1]]
+    for ax in shared:
+        days.plot(ax=ax.get_figure().axes[0])
+        with pytest.raises(ValueError, match="x_compat=True"):
+            plot(TABLES["one row"], ax)
     ax = plot(TABLES["one row"], days.plot(ax=axes_of(), x_compat=True))
     left, right = ax.get_xlim()
     low, high = ax.dataLim.intervalx
