@@ -9,20 +9,20 @@ _INTERRUPTED = 130
 
 
 def _end(*_: object) -> None:
-    """End at once, as nothing is begun yet: a command sets handlers of its own."""
+    """Exit at once: no command has begun, and each command sets its own handlers."""
     os.write(2, b"balance-analysis: interrupted\n")
     os._exit(_INTERRUPTED)
 
 
-# Before anything is imported that takes its time. What ignores signals, as `nohup`, goes on so.
+# Set before the slow imports. A signal that is already ignored, as under `nohup`, stays ignored.
 for _number in (signal.SIGINT, signal.SIGTERM):
     if signal.getsignal(_number) is not signal.SIG_IGN:
         signal.signal(_number, _end)
 
-# What is imported stays. To look through it for garbage again and again takes a quarter of a start.
+# Imported objects stay alive: scanning them for garbage takes a quarter of the start-up time.
 gc.set_threshold(200_000)
 
-# Arrow keeps what a page took, unless the system has it: a seventh of all memory of the command.
+# Arrow's own pool keeps a page's memory; the system's doesn't, which saves `fetch` a seventh.
 if sys.argv[1:2] == ["fetch"]:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 def to_archive(archive: Archive | PathLike) -> Archive:
-    """Return an archive, given as one or by its path or address."""
+    """Return an archive, given the `Archive` or its path or address."""
     return archive if isinstance(archive, Archive) else Archive(archive)
 
 
@@ -112,7 +112,7 @@ class Archive:
         assets: AssetsLike | None = None,
         labels: LabelsLike | None = None,
     ) -> Archive:
-        """Return the archive narrowed to some accounts: methods that read rows read only theirs.
+        """Return the archive narrowed to some accounts, whose rows alone are then read.
 
         `coverage`, `limits`, `status`, `verify`, `digest` and `connect` still cover the whole
         archive.
@@ -210,8 +210,8 @@ class Archive:
         columns
             The columns of the table to return, in this order; fewer are read faster.
         partial
-            Whether to return the available rows of an incomplete interval. The default interval
-            then reaches from the first to the last moment that a source was asked for.
+            Whether to return the available rows of an incomplete interval. By default the interval
+            then covers everything that a source was asked for.
 
         Returns
         -------
@@ -306,7 +306,7 @@ class Archive:
         return self._read(lambda snapshot: explain(snapshot, account, at))
 
     def digest(self, *, start: Instant | None = None, end: Instant | None = None) -> ArchiveDigest:
-        """Return digests of the history: archives of the same history have the same digests.
+        """Return digests of the history: archives with the same history have the same digests.
 
         They don't depend on when or how often rows were exported, on the partition, or on the
         encoding of files. All rows of the interval are read and checked.
@@ -330,7 +330,7 @@ class Archive:
         SHA-256 of each UTC day that has rows, in time order. The line has the sorted keys
         `complete`, `filters`, `unproven` and `version` (2) and no spaces. The intervals are pairs
         of microseconds since 1970, adjacent ones joined; `filters` has the sorted ids of each
-        column that the archive is bound by. A day's SHA-256 is that of its rows, sorted by party,
+        column that the archive is bound to. A day's SHA-256 is that of its rows, sorted by party,
         asset, account type, market (by their UTF-8 bytes) and time. A row has 56 bytes: the SHA-256
         of its account, its microseconds in 8 bytes and its balance in 16, both little-endian. An
         account's bytes are asset, account type, party and market, each in UTF-8 after its length in
@@ -346,10 +346,10 @@ class Archive:
         the most decimals of any asset; if an asset has more than 18, it is a DOUBLE. `accounts`,
         `coverage` and `limits` are as the methods return them. `assets` (`asset_id`, `symbol`,
         `name`, `decimals`) and `labels` (`id`, `label`) are the names that the archive keeps. When
-        a query runs, DuckDB reads the files that the archive had when it was connected. It checks
-        neither their pages nor what the archive lacks: `verify` finds damage, and `coverage` has
-        the gaps. Results are exact in `to_arrow_table()`, `pl()` and `fetchall()`; `df()` converts
-        balances to floats. This needs the extra `sql`, else it raises ModuleNotFoundError.
+        a query runs, DuckDB reads the files that the archive had when it was connected, without
+        checking them: `verify` finds damage, and `coverage` has the gaps. Results are exact in
+        `to_arrow_table()`, `pl()` and `fetchall()`; `df()` converts balances to floats. This needs
+        the extra `sql`, else it raises ModuleNotFoundError.
         """
         return self._read(views_of)
 
@@ -366,7 +366,7 @@ class Archive:
 
         This checks the digest, schema, order, rows and times of every file of rows, recomputes the
         checkpoints from the rows, and checks the limits and that no other files are present. Names
-        and reports of runs have no digest to be compared with.
+        and run reports have no digest, so only damaged names are noticed.
 
         Parameters
         ----------

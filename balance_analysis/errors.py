@@ -138,14 +138,14 @@ class ArchiveLockedError(ArchiveError):
 def check_type(
     value: object, kinds: type | tuple[type, ...], wanted: str, hint: str | None = None
 ) -> None:
-    """Raise TypeError, which names the wanted type and the value, unless the value has the type."""
+    """Raise TypeError, naming the wanted type and the value, unless the value has the type."""
     if not isinstance(value, kinds):
         got = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
         raise TypeError(f"expected {wanted}, not {got}" + (f": {hint}" if hint else ""))
 
 
 def check_frame(table: object) -> None:
-    """Raise TypeError, which says how to get a table, unless a value is a frame."""
+    """Raise TypeError, saying how to get a table, unless a value is a frame."""
     import pandas as pd  # noqa: PLC0415 - heavy
 
     hint = (

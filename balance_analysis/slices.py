@@ -338,7 +338,7 @@ def over_accounts(
     check_positive("rows_per_slice", rows_per_slice)
     frames = frames_of(function)
     if not isinstance(archive, Sliced):
-        raise TypeError(f"over_accounts takes an archive: of a table, call {function.__name__}")
+        raise TypeError(f"over_accounts takes an archive; for a table, call {function.__name__}")
     with reporting(progress) as show:
         slicing: Any = {"rows": rows_per_slice, "show": show}
         if to is None:
