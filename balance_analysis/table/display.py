@@ -1,4 +1,4 @@
-"""What users see of a frame: names in place of ids, units and headers, and `table.balances`.
+"""Show a frame to users: names in place of ids, units, headers, and `table.balances`.
 
 `frame` registers the accessor.
 """
@@ -41,9 +41,9 @@ UNITS_KEY: Final = "units"
 
 
 def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) -> pd.Series[str]:
-    """Return a readable label for each account or group of accounts; different ones differ.
+    """Return a readable label for each account or group of accounts, different for each.
 
-    Labels leave out the asset: accounts of different assets don't share an axis.
+    Labels omit the asset: accounts of different assets don't share an axis.
 
     Parameters
     ----------
@@ -188,8 +188,8 @@ def _parts(name: str, ids: Mapping[str, Sequence[str]], names: Names) -> dict[st
 def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:
     """Return the unit of each asset's amounts in a frame.
 
-    It is such as `tUSD` for whole units, `10^-5 tUSD` for smallest units with known decimals, else
-    `smallest`.
+    Whole units are the symbol, such as `tUSD`; smallest units are `10^-5 tUSD` if the decimals are
+    known, else `smallest`.
     """
     names, units = names_of(frame), dict.fromkeys(asset_ids, "smallest")
     shown = names.shown("asset_id", units)
@@ -211,7 +211,7 @@ def header_of(frame: pd.DataFrame) -> list[str]:
 
 
 class BalancesAccessor:
-    """Select parts of a table that keep what it knows, and explore it on a page.
+    """Select parts of a table, keeping its known intervals, and explore it on a page.
 
     Raises
     ------
@@ -291,8 +291,9 @@ class BalancesAccessor:
         Parameters
         ----------
         start, end
-            The interval, half-open; UTC without a time zone. By default from the start of the first
-            known interval to the end of the last, else from the first row to just after the last.
+            The interval, half-open; UTC if without a time zone. By default from the start of the
+            first known interval to the end of the last one; if none is stated, from the first row
+            to just after the last.
 
         Returns
         -------

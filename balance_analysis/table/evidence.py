@@ -83,7 +83,7 @@ class Answer:
         The node's last block at these requests: the lowest and the highest of joined answers. For
         segments, the first and the last block. `None` if the node named no block.
     reached
-        Whether the answers prove that the node had every row of the stretch.
+        Whether the answer proves that the node had every row of the stretch.
     """
 
     span: Span
@@ -155,7 +155,7 @@ class Evidence:
     set_aside
         Bad rows that were left out.
     agreed, disputed
-        Stretches of which another node has the same rows, or different ones.
+        Stretches in which another node has the same rows, or different ones.
     from_first_block
         Whether the first answer begins with the network's first block.
     """
@@ -174,7 +174,7 @@ class Evidence:
 
     @property
     def complete(self) -> list[Span]:
-        """The stretches whose every row is there: the node that answered had all of them."""
+        """The stretches with every row: the node that answered had all of them."""
         return between_all(self.reached, [bad.span for bad in self.set_aside])
 
     @property
@@ -189,7 +189,7 @@ class Evidence:
 
     @property
     def unproven(self) -> list[Span]:
-        """The stretches that a node answered for, but of which rows may be missing."""
+        """The stretches that a node answered for, but in which rows may be missing."""
         return between_all(self.answered, self.complete)
 
     @property

@@ -1,4 +1,4 @@
-"""The four filters of accounts: check a caller's values and bring them into the form that is sent.
+"""The four filters of accounts: check a caller's values and convert them to the form that is sent.
 
 Values that a node would misread or refuse raise here, before the first request.
 """
@@ -80,12 +80,12 @@ class Filters:
         return table
 
     def check_held(self, held: Held) -> None:
-        """Raise ValueError, which names ids that rows have, if no row has a selected one."""
+        """Raise ValueError if no row has a selected id; the message lists ids that rows have."""
         for name, values in self.allowed().items():
             if missing := [repr(value) for value in values if value not in held[name]]:
                 kind = name.removesuffix("_id").replace("_", " ")
-                known = list_text(sorted(filter(None, held[name]))) or "none"
-                raise ValueError(f"no row has the {kind} {list_text(missing)}; known: {known}")
+                present = list_text(sorted(filter(None, held[name]))) or "none"
+                raise ValueError(f"no row has the {kind} {list_text(missing)}; rows have {present}")
 
     def parts(self) -> list[Filters]:
         """Split into filters whose URLs are short enough; each account is in exactly one."""
@@ -121,7 +121,7 @@ def make_filters(
     names: Callable[[], Names] = Names,
     held: Held | None = None,
 ) -> Filters:
-    """Check a caller's filters and bring them into the form that is sent.
+    """Check a caller's filters and convert them to the form that is sent.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The table as a pandas DataFrame: what `schema` declares, in pandas' dtypes.
 
 A *table* in this package is a frame as `to_frame` returns it. This module converts frames to tables
-and to Arrow, and checks whether a frame is a table. Identical duplicates are the only fault that is
-mended.
+and to Arrow, and checks whether a frame is a table. Identical duplicates are the only fault that it
+repairs.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def check_table(table: pd.DataFrame) -> None:
     _refuse(table, _both(repeated), twice, "to_table(...) drops them")
     negative = (table["balance"] < 0).to_numpy(dtype=bool)
     below = "have a balance below 0"
-    _refuse(table, negative, below, "it is never negative, so look into where the rows come from")
+    _refuse(table, negative, below, "balances are never negative: check where the rows come from")
 
 
 def to_table(
@@ -362,7 +362,7 @@ def to_table(
     TypeError
         If a column has the wrong type, such as float balances.
     CheckError
-        If two rows of one account and timestamp differ in balance, because nothing tells which is
+        If two rows of one account and timestamp differ in balance, because nothing shows which is
         right. `rows` holds them.
 
     Examples
@@ -431,7 +431,7 @@ def _check_columns(table: pd.DataFrame) -> None:
 
 
 def _wrong_dtypes(table: pd.DataFrame) -> list[str]:
-    """Return each of a table's columns that has another dtype, with both dtypes."""
+    """Return the table's columns that have a wrong dtype, each with both dtypes."""
     faults, dtypes = [], table.dtypes
     for name in schema.COLUMNS:
         wanted, actual = _DTYPES.get(name, "category of str"), str(dtypes[name])

@@ -1,8 +1,8 @@
 """A table's metadata: the intervals in which it has every change, its start, and its rows.
 
-Rows alone don't show what is missing. So a load notes in `attrs` the intervals that the nodes could
-answer for, the *known* ones; files and archives keep this note. Outside of the known intervals a
-balance may have changed without a row.
+Rows alone don't show what is missing. So a load notes in `attrs` the *known* intervals, in which
+the nodes provably sent every change; files and archives keep this note. Outside them a balance may
+have changed without a row.
 
 A table has every change from its `start` on. Older rows are *openings*: each account's last row
 before `start`. They give the balances at `start` and aren't changes of the interval.
@@ -115,8 +115,7 @@ class Notes:
     def known_by_account(self) -> tuple[Known | None, tuple[SetAside, ...]]:
         """The known intervals of accounts without a bad row of their own, and all bad rows.
 
-        The moment of a bad row isn't known. But if its account can be read, every change of the
-        other accounts at that moment is known.
+        A bad row makes its moment unknown; if its account can be read, only for that account.
         """
         if self.evidence is None:
             return self.known, ()
@@ -136,9 +135,9 @@ class Notes:
         return ~np.isin(_account_digests(accounts, heads, times), self.digests)
 
     def would_have(self, accounts: pd.DataFrame) -> Mask:
-        """Return which accounts' rows the table would contain, if they had any.
+        """Return a mask of the accounts whose rows the table would contain, if they had any.
 
-        The table's filters, or a selection of its rows, may have left an account out.
+        The table's filters, or a selection of its rows, may exclude an account.
 
         Parameters
         ----------

@@ -105,11 +105,11 @@ def to_microseconds(
     Parameters
     ----------
     instant
-        A moment; datetimes may be those of pandas or numpy. A fraction of a microsecond is rounded
+        A moment; pandas' and numpy's datetimes are accepted. A fraction of a microsecond is rounded
         up: rows have whole microseconds, so the rows in [start, end) stay the same.
     zone
-        The time zone of a moment without one. A local time that occurs twice means the first; one
-        that the clocks skip is read as if they had not been put forward.
+        The time zone of a moment without one. A local time that occurs twice means the first; a
+        skipped one is read as if the clocks hadn't been put forward.
     now
         The moment from which text counts back; by default the current time.
     down

@@ -247,7 +247,7 @@ def _label(key: object, about: Any) -> tuple[str, str]:  # noqa: ANN401 - what a
 
 
 def _labelled_id(row: Mapping[Any, Any]) -> object:
-    """Return the only id in a row of labels, which is that of a party or a market."""
+    """Return the only id in a row of labels: a party's or a market's."""
     ids = {name: row[name] for name in ("id", *schema.ACCOUNT_KEY) if row.get(name)}
     if len(ids) != 1 or ids.keys() & {*schema.ACCOUNT_KEY[:2]}:
         raise ValueError(f"a label needs one id (column id, party_id or market_id), not {ids}")
@@ -321,7 +321,7 @@ class Names:
         ----------
         word
             An id; a name in any case; or a unique part of an id: a short form such as
-            `c2071f…76b5`, or the first four characters or more. A name that several ids share may
+            `c2071f…76b5`, or the first four or more characters. A name that several ids share may
             be followed by a short form in parentheses, as `shown` returns it.
         column
             `asset_id`, `party_id` or `market_id`.
@@ -406,7 +406,7 @@ def _shown(names: Names, column: str, ids: tuple[str, ...]) -> Mapping[str, str]
 
 
 class _Noted(dict[str, Any]):
-    """Names as JSON in attrs. Deep copies, which pandas makes, share it and its `Names`.
+    """Names as JSON in attrs. Deep copies, which pandas makes, are the same object.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
 """The table of balance changes in Arrow, and the network limits: columns, types, units and order.
 
-`frame` has the same for pandas. A table is ordered by account, then time. Each distinct id is
+`frame` declares the same for pandas. A table is ordered by account, then time. Each distinct id is
 sorted once, in a dictionary; rows are then sorted by numbers. This module avoids importing pandas,
 which takes as long as loading thirty pages. pyarrow imports pandas to convert lists or numpy
 arrays, so columns are made from buffers.
@@ -245,7 +245,7 @@ def distinct_ids(ids: pd.DataFrame) -> tuple[pd.DataFrame, Ints]:
 
 
 def _ranks(numbers: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
-    """Return each number's rank among the distinct ones, and how many distinct ones there are."""
+    """Return each number's rank among the distinct numbers, and how many of these there are."""
     distinct, ranks = np.unique(numbers, return_inverse=True)
     return ranks, len(distinct)
 

@@ -1,7 +1,7 @@
-"""Show things as text in messages and reports, as tables in a notebook, and as JSON.
+"""Show values as text in messages and reports, as tables in a notebook, and as JSON.
 
-HTML tables use the notebook's colours and fonts. Their text may come from anyone; this module
-escapes it, and no other does.
+HTML tables use the notebook's colours and fonts. Their text may come from anyone; only this module
+escapes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CELL: Final = (
 
 
 def count_text(number: int, what: str) -> str:
-    """Return a number with its noun, in the plural if need be.
+    """Return a number with its noun, in the plural unless the number is 1.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def decimal_text(number: Decimal) -> str:
 def printable(text: str) -> str:
     r"""Return a text with its control and other unprintable characters escaped.
 
-    Texts and ids come from nodes. The result means the same in JSON.
+    Texts and ids come from nodes. Escaped JSON keeps its meaning.
 
     Examples
     --------
@@ -202,8 +202,8 @@ class Record:
     """Base of records that are shown as text and HTML and written as JSON.
 
     A record has a title and either facts (names with values) or findings: rows with the columns of
-    `_header`, of which the first says where and the second what. Its JSON has its fields and the
-    properties listed in `_also`.
+    `_header`; the first column is the place, the second the finding. Its JSON has its fields and
+    the properties listed in `_also`.
     """
 
     __slots__ = ()
