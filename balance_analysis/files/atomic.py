@@ -30,7 +30,7 @@ PathLike = str | os.PathLike[str]
 
 
 def check_outside(path: PathLike) -> Path:
-    """Return the target of a path, links followed, after checking that it isn't in an archive.
+    """Return a path's target, following links, after checking that it isn't in an archive.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def check_outside(path: PathLike) -> Path:
 
 
 def archive_around(path: PathLike) -> Path | None:
-    """Return the archive that a path is, or lies in, links followed; `None` if it is in none."""
+    """Return the archive that a path is or lies in, following links, or `None`."""
     target = Path(os.path.realpath(path))
     spelled = Path(os.path.abspath(path))  # noqa: PTH100 - a folder of an archive may be a link
     folders = (target, *target.parents, *spelled.parents)
@@ -106,7 +106,7 @@ def replacing(path: PathLike) -> contextlib.AbstractContextManager[Path]:
 
 @contextlib.contextmanager
 def replacing_file(target: Path, *, is_folder: bool = False) -> Iterator[Path]:
-    """Do the same as `replacing` for any file, even an archive's, or for a new folder.
+    """Do as `replacing` does, for any file, even an archive's, or for a new folder.
 
     Raises
     ------

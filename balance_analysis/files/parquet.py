@@ -30,7 +30,7 @@ FORMAT_VERSION: Final = 1
 
 
 def make_note(content: dict[str, Any]) -> dict[bytes, str]:
-    """Return metadata for a file: a note under its one key, with a digest if it tells of a load."""
+    """Return metadata for a file: a note under one key, with a digest if it describes a load."""
     note = {"format_version": FORMAT_VERSION, **content}
     signed = {**note, "digest": _digest(note)} if "load" in note else note
     return {METADATA_KEY: json.dumps(signed, sort_keys=True)}
@@ -127,8 +127,8 @@ def read_parquet(
         A file of `write_parquet`, or any Parquet file with a table's columns: ids as strings or
         dictionaries, timestamps in any unit that fits microseconds (without a zone they are UTC),
         balances as decimals without fraction or as integers. Other columns are dropped. Or a folder
-        of such files, as `over_accounts` writes it: the table knows what the files know together,
-        like that of `pd.concat`. A warning says if it is a part of an archive.
+        of such files, as `over_accounts` writes it: their evidence is combined as by `pd.concat`. A
+        part of an archive is read with a warning.
     assets
         Symbols and decimals of assets, as for `read_assets`; they are added to the file's.
     labels
@@ -138,8 +138,8 @@ def read_parquet(
     -------
     pandas.DataFrame
         The table, sorted by account and time whatever the file's order; equal to what was written.
-        `attrs["balance_analysis"]` describes how it was loaded, if the file has that, and has the
-        assets and labels.
+        `attrs["balance_analysis"]` has the assets and labels and, if the file has it, the
+        description of the load.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def read_parquet(
     check_type(path, (str, os.PathLike), "the path of a file")
     if (archive := archive_around(path)) is not None:
         logger.warning(
-            "%s belongs to an archive, which knows what a part of it lacks: read "
+            "%s is a part of an archive, and only the archive knows where rows are missing: read "
             "ba.Archive(%r).read(start=..., end=..., opening=True)",
             os.fspath(path),
             os.fspath(archive),

@@ -66,8 +66,8 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
     Parameters
     ----------
     frame
-        Any frame or series. An index with a name, or not of integers, becomes columns. If a table
-        has openings (rows older than its `start`), the column `opening` marks them. Periods are
+        Any frame or series. An index that has a name or isn't of integers becomes columns. The
+        column `opening` marks a table's openings (rows older than its `start`), if any. Periods are
         text, such as `2023-04`. Names of columns with several levels are joined by slashes.
         Accounts and other holders in a wide series' header have their names or short ids, and the
         unit of their amounts: `tUSD/general/c2071f..76b5 [10^-5 tUSD]`. A long frame has the ids;
@@ -79,7 +79,7 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
         A .parquet, .csv, .json or .xlsx file; an existing one is replaced as a whole.
 
         - .parquet: amounts are decimal128(38, 0), moments keep their time zone. `read_parquet`
-          reads a file with a table's columns, and knows what the table knew.
+          reads a file with a table's columns, with the table's known intervals.
         - .csv: moments and durations are ISO 8601. Text that a spreadsheet would take as a formula
           (it starts with =, +, -, @, a tab or a line break) gets an apostrophe in front. Unknown
           values are empty.
@@ -234,7 +234,7 @@ def _write_csv(rows: pa.Table, file: BinaryIO) -> None:
 
 
 def _to_csv(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column for Arrow's CSV writer: text, where Arrow's own form would differ."""
+    """Return a column for Arrow's CSV writer: as text if Arrow would write it differently."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         return _iso(column)
@@ -331,7 +331,7 @@ def _fitting(value: object) -> object:
 
 
 def _to_excel(name: str, column: pa.ChunkedArray) -> tuple[str, str, list[Any]]:
-    """Return a column's header, format and values: text where Excel would lose digits."""
+    """Return a column's header, format and values: text if Excel would lose digits."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("s"))
     kind, values = column.type, column.to_pylist()

@@ -98,10 +98,10 @@ def load_balance_changes(
         the table's attrs have them.
     opening
         Whether to add openings: the last row of each account before `start`, under its own
-        timestamp. The load then requests all rows that the node has from before `start`, and keeps
-        each account's last one. `known` reaches back to the oldest opening: if a gap follows an
-        opening, the balance may have changed within it. An account without an opening has no row
-        before `start`, or the node has forgotten it: sums then warn that it may be left out.
+        timestamp. The load then requests all of the node's rows before `start`, and keeps each
+        account's last one. `known` reaches back to the oldest opening: if a gap follows an opening,
+        the balance may have changed within it. An account without an opening has no row before
+        `start`, or the node has forgotten it: sums then warn that it may be left out.
     page_size
         Rows per request.
     workers
@@ -132,7 +132,7 @@ def load_balance_changes(
     DecodeError
         If an answer or a row isn't what the interface describes.
     IncompleteError
-        If the answers don't add up to a complete list, or a node reads one value of a list.
+        If the answers don't add up to a complete list, or a node uses one value of a filter's list.
     NetworkMismatchError
         If several nodes are of different networks.
     CheckError
@@ -280,8 +280,8 @@ class _Load:
     source, names
         The source of rows, and the names that the caller gave.
     bounds
-        The start and the end that the caller gave; without an end, what the node doesn't know yet
-        isn't missing.
+        The start and the end that the caller gave; without an end, the time that the node doesn't
+        know yet isn't missing.
     progress
         As for `load_balance_changes`.
     opening
@@ -289,7 +289,7 @@ class _Load:
     is_logging
         Whether to log each bad row.
     interval
-        The loaded interval, once all steps have come: open bounds are those of the evidence.
+        The loaded interval, once all steps have come; open bounds become those of the evidence.
     rows, seconds
         The number of rows so far, and the time they took.
     evidence
@@ -333,7 +333,7 @@ class _Load:
         self.interval = start, end
         since = min(start, reached)
         if self.evidence.incomplete(since, end):
-            logger.warning("the load is %s", self._unknown_text(since, end))
+            logger.warning("the load is %s", self._completeness_text(since, end))
 
     def _openings(self, since: int, start: int) -> Iterator[Step]:
         """Yield the steps of [since, start) without rows, then one with each account's last row."""
@@ -374,8 +374,8 @@ class _Load:
         }
         return note_names(description, self.names)
 
-    def _unknown_text(self, start: int, end: int) -> str:
-        """Return which part of [start, end) is complete, and why the rest isn't known to be."""
+    def _completeness_text(self, start: int, end: int) -> str:
+        """Return which part of [start, end) is complete, and why the rest isn't."""
         evidence, head, reasons = self.evidence, self.head, list[str]()
         if missing := evidence.missing(start, end):
             until = moment_text(missing[0][0] if head is None else min(missing[0][0], head))

@@ -1,7 +1,7 @@
 """Collect rows in sorted parts and merge them into one table with little extra memory.
 
 A part takes no more memory than its rows in the table. The table is filled block by block, and the
-memory of a block's rows goes back to the system before the next block.
+memory of a block's rows is released before the next block.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ def _sorted(waiting: list[pa.Table]) -> Part:
     ids = rows.select(ACCOUNT_KEY).unify_dictionaries()
     heads = account_heads(ids)
     sizes = np.diff(heads, append=rows.num_rows)
-    stretches = ids.take(pa.array(heads)).append_column("rows", pa.array(sizes))
-    order, accounts = _in_order(stretches)
+    groups = ids.take(pa.array(heads)).append_column("rows", pa.array(sizes))
+    order, accounts = _in_order(groups)
     places = _places(heads[order], sizes[order])
     times = rows["timestamp"].cast(pa.int64()).to_numpy()
     words = words_of(rows["balance"])
     pieces = []
     for begin in range(0, len(places), _PIECE):
         rows_taken = places[begin : begin + _PIECE]
-        # An allocator keeps freed memory for a while; a memory map goes back at once.
+        # An allocator keeps freed memory for a while; a memory map is released at once.
         piece = np.frombuffer(mmap.mmap(-1, len(rows_taken) * _ROW.itemsize), _ROW)
         piece["timestamp"] = times.take(rows_taken)
         piece["balance"] = take(words, rows_taken)
@@ -100,12 +100,12 @@ def merge(parts: list[Part]) -> pd.DataFrame:
     """
     if not parts:
         return empty_table()
-    stretches = pa.concat_tables(part.accounts for part in parts)
-    order, accounts = _in_order(stretches)
+    groups = pa.concat_tables(part.accounts for part in parts)
+    order, accounts = _in_order(groups)
     counts = accounts["rows"].to_numpy()
-    blocks = deque(_blocks(parts, stretches["rows"].to_numpy(), order))
+    blocks = deque(_blocks(parts, groups["rows"].to_numpy(), order))
     parts.clear()
-    del stretches, order
+    del groups, order
     times, words = np.empty(counts.sum(), np.int64), np.empty((counts.sum(), 2), np.int64)
 
     def fill(_: int) -> None:
@@ -152,13 +152,16 @@ def _blocks(
         begin += int(counts.sum())
 
 
-def _in_order(stretches: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
-    """Return the table's order of the parts' accounts, and each account with its number of rows."""
-    codes, ids = zip(*(sorted_codes(stretches[name]) for name in ACCOUNT_KEY), strict=True)
+def _in_order(groups: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
+    """Return the table's order of the parts' accounts, and each account with its number of rows.
+
+    `groups` has the accounts of all parts, each with its number of rows in a part.
+    """
+    codes, ids = zip(*(sorted_codes(groups[name]) for name in ACCOUNT_KEY), strict=True)
     numbers = account_numbers(codes, [len(distinct) for distinct in ids])
     order = np.argsort(numbers, kind="stable")
     firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    sizes = np.add.reduceat(stretches["rows"].to_numpy()[order], firsts)
+    sizes = np.add.reduceat(groups["rows"].to_numpy()[order], firsts)
     heads = order[firsts]
     columns = [
         pa.DictionaryArray.from_arrays(pa.array(code[heads]), distinct)
@@ -168,7 +171,7 @@ def _in_order(stretches: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
 
 
 def _places(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the places of the rows of stretches that begin at `begins`, one after the other."""
+    """Return the places of the rows of groups that begin at `begins`, one group after the other."""
     total = int(sizes.sum())
     narrow = np.int32 if total <= np.iinfo(np.int32).max else np.int64
     shifts = begins - np.cumsum(sizes) + sizes

@@ -1,7 +1,7 @@
 """Load rows from one node, or several of a network, with evidence of which stretches are complete.
 
-Windows are loaded in parallel. They are cut near the earliest unfinished moment, and are as wide as
-a page at the density seen last, so that few finished steps wait for their turn. A step covers the
+Windows are loaded in parallel. Each is cut near the earliest unfinished moment, as wide as a page
+at the recent density of rows, so that few finished steps wait for their turn. A step covers the
 first part of its window and returns the rest. The parts always tile the whole interval, so the
 steps together have all its rows, whatever the cuts, the page size and the number of workers.
 
@@ -60,7 +60,7 @@ QUEUED: Final = 2
 AHEAD: Final = 4
 """Steps per worker that may finish ahead of the earliest unfinished moment."""
 
-RESTING: Final = 10.0
+IDLE: Final = 10.0
 """Seconds without a new block after which a chain counts as idle."""
 
 _LAG: Final = 60_000_000
@@ -128,7 +128,7 @@ class NodeSource:
         """End of the last block of an idle chain."""
         lists = {name for name, values in filters.allowed().items() if values[1:]}
         self._unread = {url: {*lists} for url in client.base_urls}
-        """The filters' lists of which an address has not yet shown that it reads them."""
+        """By address, the filters' lists that it hasn't yet been seen to use."""
         self._lock = threading.Lock()
 
     @property
@@ -309,10 +309,10 @@ class NodeSource:
     def _last_block(self, head: int) -> Iterator[walk.Step]:
         """Yield the last block, at `head` (in microseconds), as a step once it is complete.
 
-        The last block that a node names may be unfinished. `RESTING` seconds later it is complete,
-        whether it is still the last one, as the chain is idle, or a later one has followed.
+        The last block that a node names may be unfinished. `IDLE` seconds later it is complete: it
+        is still the last one because the chain is idle, or a later one has followed.
         """
-        self.client.sleep(RESTING)
+        self.client.sleep(IDLE)
         best = next(x for x in self._addresses.values() if x.head == head)
         try:
             step = self._step(best, walk.Window(head, head + 1, self._page_size))
@@ -334,7 +334,7 @@ class NodeSource:
         Raises
         ------
         IncompleteError
-            If a node seems to read one value of a list.
+            If a node seems to use one value of a filter's list.
         """
         answered = joined((step.start, step.known_end) for step in self.taken)
         unproven = {
@@ -389,7 +389,7 @@ class NodeSource:
                 return
 
     def _check_lists(self) -> None:
-        """Check once that each address that answered reads the lists, unless its rows show it."""
+        """Check once that each address that answered uses the lists, unless its rows show it."""
         asked = {step.node.name for step in self.taken}
         for address in self._addresses.values():
             lists = self._unread[address.url]
@@ -403,7 +403,7 @@ class NodeSource:
             if misread:
                 raise IncompleteError(
                     f"{address.url} was asked for two values of {misread[0]} that it has, and sent "
-                    "rows of one: it seems to read one value of a list; load each value alone"
+                    "rows of one: it seems to use one value of a list; load each value alone"
                 )
             lists.clear()
 
@@ -452,7 +452,7 @@ class NodeSource:
                 logger.warning("%s lags: it knows nothing after %s", url, moment_text(known))
 
     def _compare(self) -> None:
-        """Compare the newest block that one address lists, and another one knows, once a run.
+        """Compare two addresses, once a run, by the newest block that one lists and both know.
 
         Raises
         ------
@@ -487,7 +487,7 @@ class NodeSource:
         """Return a step with the first part of a window, from one address.
 
         Prefer an address that reaches back far enough and doesn't lag. If an address lags and
-        another one may know more, what the first doesn't know is left as the rest.
+        another one may know more, the time that the first doesn't know becomes the rest.
 
         Raises
         ------
@@ -517,7 +517,7 @@ class NodeSource:
             step = walk.take_step(ask, self._parts, wider)
             if ask.head is not None or address.is_silent:
                 break
-            # Ask again: without a last block, only a later row shows that an answer is complete.
+            # Ask again: if no last block is named, only a later row proves an answer complete.
             address.is_silent = True
         address.failure = None
         self._unread[address.url] -= ask.varied
@@ -562,7 +562,7 @@ class NodeSource:
         return [x for x in addresses if not x.is_dead] or [*addresses]
 
     def _answers(self, addresses: list[Address], ask: Callable[[Address], T]) -> Iterator[T]:
-        """Yield the addresses' answers in turn; the caller stops iterating when satisfied.
+        """Yield the addresses' answers in turn, until the caller has enough.
 
         Raises
         ------

@@ -1,4 +1,4 @@
 """HTTP and the wire: send requests, decode answers, walk all rows and find a node's reach.
 
-It must not know archives. Only the limits and the doctor know pandas.
+These modules must not know archives. Only the limits and the doctor know pandas.
 """

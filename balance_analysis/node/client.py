@@ -47,7 +47,7 @@ LONGEST_WAIT: Final = 60.0
 """Maximum seconds a node may ask a load to wait; if it asks for more, the request fails."""
 
 _ANSWER_TIMEOUTS: Final = 10
-"""Maximum time of a whole answer, in timeouts: one that trickles in never times out by itself."""
+"""Maximum time of a whole answer, in timeouts: a trickle of bytes never times out by itself."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 _SLOWDOWN, _SPEEDUP = 2.0, 0.99
@@ -165,7 +165,7 @@ class Throttle:
     def hold(self, seconds: float) -> float:
         """Pause all threads for some seconds, and lower the rate afterwards.
 
-        Return the length of the pause, or 0 if they are paused already, since several requests are
+        Return the length of the pause, or 0 if they are already paused: several requests may be
         refused at once.
         """
         with self._lock:
@@ -195,7 +195,7 @@ class Retry:
     refusals
         Whether to repeat refused connections; not if the caller can ask another node.
     stopped
-        Once it is set, nothing is repeated.
+        Once it is set, no request is repeated.
     """
 
     attempts: int = 6
@@ -379,7 +379,7 @@ class Client:
                 if _is_throttling(error):
                     named = error.retry_after
                     if held := self._throttle.hold(pause if named is None else named):
-                        logger.warning("%s; it is asked again in %.1f s", error, held)
+                        logger.warning("%s; asking again in %.1f s", error, held)
                 else:
                     logger.warning("%s; trying again (%d of %d)", error, tries + 1, retry.attempts)
                     spread = random.random()  # noqa: S311 - spreads threads
@@ -500,7 +500,7 @@ def _body(response: requests.Response, deadline: float, max_bytes: int) -> bytes
             if left < 0:
                 break
             if time.monotonic() > deadline:
-                raise requests.ReadTimeout("the answer trickles in")
+                raise requests.ReadTimeout("the answer takes too long")
     if left < 0 and is_ok:
         raise MemoryError
     return b"".join(chunks)
@@ -519,13 +519,13 @@ def _fault(error: Exception, timeout: float) -> tuple[str, dict[str, Any]]:
     elif isinstance(error, requests.exceptions.ProxyError):
         message = f"can't be reached through the proxy: {root}; check the proxy's address"
     elif isinstance(error, requests.ConnectionError):
-        message = f"can't be reached: {root}; check the address, and that it is up"
+        message = f"can't be reached: {root}; check the address, and that the node is up"
     elif isinstance(error, urllib3.exceptions.DecodeError):
         message = f"sent a damaged answer: {root}"
     elif isinstance(error, urllib3.exceptions.HTTPError | requests.exceptions.ChunkedEncodingError):
         message = f"broke off its answer: {root}"
     else:
-        message, retryable = f"can't be asked: {root}", False
+        message, retryable = f"can't be sent this request: {root}", False
     # Nothing listens there, or the host doesn't exist.
     refused = any(isinstance(cause, _NO_CONNECTION) for cause in causes)
     return message, {"retryable": retryable, "timed_out": timed_out, "refused": refused}
@@ -572,7 +572,7 @@ def _refusal(response: requests.Response, content: bytes) -> tuple[str, dict[str
     if retry_after is not None:
         advice = f"; the node asks to wait {retry_after:.0f} s"
         if retry_after > LONGEST_WAIT:
-            advice += f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it again then"
+            advice += f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it later"
     retryable = (
         status in _RETRYABLE
         or (status == requests.codes.server_error and body.code not in _PERMANENT_CODES)

@@ -1,10 +1,10 @@
 """Read the bytes of an answer into typed columns.
 
-This module replaces camelCase and numbers in strings. Where all edges of a page look alike, as a
-node's usually do, their values are cut from its bytes; `msgspec` decodes and validates all else.
-Only a page with a bad row is read again, row by row, to say which row is bad and why. Cursors of
-single rows aren't decoded: `pageInfo` has the two that paging needs. If an object repeats a key,
-`msgspec` takes the last value.
+This module replaces camelCase and numbers in strings. If all edges of a page look alike, as they
+usually do, their values are cut from its bytes; `msgspec` decodes and validates everything else. A
+page with a bad row is read again, row by row, to find the row and the reason. Cursors of single
+rows aren't decoded: `pageInfo` has the two that paging needs. If an object repeats a key, `msgspec`
+takes the last value.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Row(AccountIds, rename="camel", gc=False):
 
 _NAMES: Final = {field.encode_name.encode(): field.name for field in msgspec.structs.fields(Row)}
 _QUOTES: Final = 2 * (3 + 2 * len(_NAMES))
-"""Quotes of an edge: around its two keys, the cursor, and the keys and values of its node."""
+"""Quotes per edge: around its two keys, the cursor, and the keys and values of its node."""
 
 _CHUNK: Final = 1 << 16
-"""Bytes that are searched at once. Arrays as large as a page would cost more than the search."""
+"""Bytes to search at once. Arrays as large as a page would cost more than the search."""
 
 _PAIR: Final = rb' *"(\w+)" *: *"[^"]*" *'
 _EDGE: Final = re.compile(
@@ -191,10 +191,10 @@ def _cut_page(body: bytes) -> tuple[Texts, PageInfo] | None:
     if not (body.isascii() and len(text) and text.min() >= ord(" ")) or b"\\" in body:
         return None
     parts = (text[at : at + _CHUNK] == ord('"') for at in range(0, len(text), _CHUNK))
-    found = np.concatenate([np.flatnonzero(x) + i * _CHUNK for i, x in enumerate(parts)])
-    if len(found) < 2 * _QUOTES or len(found) % _QUOTES:
+    places = np.concatenate([np.flatnonzero(x) + i * _CHUNK for i, x in enumerate(parts)])
+    if len(places) < 2 * _QUOTES or len(places) % _QUOTES:
         return None
-    quotes = begin + found.astype(np.int32).reshape(-1, _QUOTES)
+    quotes = begin + places.astype(np.int32).reshape(-1, _QUOTES)
     first, second, last = quotes[0, 0], quotes[1, 0], quotes[-1, -1]
     edge = _EDGE.fullmatch(body, first, second)
     around = body[begin:first] + body[last + 1 : end]
@@ -202,11 +202,11 @@ def _cut_page(body: bytes) -> tuple[Texts, PageInfo] | None:
         return None
     starts, stops = quotes[:, 4::4] + 1, quotes[:, 5::4]
     glue = body[stops[0, -1] : second] + body[first : starts[0, 0]]
-    between = [glue, *(body[i:j] for i, j in zip(stops[0], starts[0, 1:], strict=False))]
+    separators = [glue, *(body[i:j] for i, j in zip(stops[0], starts[0, 1:], strict=False))]
     names = map(_NAMES.get, edge.groups())
     columns = dict(zip(names, zip(starts.T, stops.T, strict=True), strict=False))
     try:
-        for after, expected in zip([stops[:-1, -1], *stops[1:, :-1].T], between, strict=True):
+        for after, expected in zip([stops[:-1, -1], *stops[1:, :-1].T], separators, strict=True):
             if _cut(body, after, len(expected)).tobytes() != expected * len(after):
                 return None
         texts = [_cut_texts(body, *columns[name]) for name in schema.COLUMNS]
@@ -218,7 +218,7 @@ def _cut_page(body: bytes) -> tuple[Texts, PageInfo] | None:
 
 
 def _cut(body: bytes, starts: NDArray[np.int32], width: int) -> NDArray[np.void]:
-    """Return `width` bytes from each start on."""
+    """Return the `width` bytes that begin at each start."""
     return np.ndarray((len(body) - width + 1,), f"V{width}", body, strides=(1,))[starts]
 
 

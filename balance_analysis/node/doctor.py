@@ -127,14 +127,14 @@ def diagnose_node(client: Client) -> NodeReport:
           if it sends no block headers), the block's `height`, and `lag_seconds` behind now.
         - `cursors`: how many of the newest `rows` are `lost` and how many come `twice` if you
           follow cursors with `page_size` rows per page; `cuts` pages ended inside a block.
-        - `timestamps`: how many `rows` came, and how many are `bad`.
-        - `lists`: for each filter that takes a list, whether rows of two values come; `None` if
-          the newest rows don't show it.
+        - `timestamps`: how many `rows` were read, and how many are `bad`.
+        - `lists`: for each filter that takes a list, whether the node uses more than one of its
+          values; `None` if the newest rows don't show it.
 
     Raises
     ------
     RequestError
-        If the node can't be reached, or what answers at the address isn't a node.
+        If the node can't be reached, or the address isn't a node's.
     """
     check_client(client)
     asked_at = dt.datetime.now(dt.UTC)
@@ -237,18 +237,18 @@ def _timestamps(ask: Asker, sample: walk.Listing) -> Outcome:
     for end, newest_first in ((times[0] + 1, False), (at + 1, True)):
         window = walk.Window(at, end, _SAMPLE)
         if not len(walk.fetch(ask, Filters(), window, newest_first=newest_first).times):
-            raise IncompleteError(f"there is a row at {iso_text(at)}, but asking for it gives none")
-    return value, "ok", "Rows and bounds are in nanoseconds, and ranges and order are kept."
+            raise IncompleteError(f"a row at {iso_text(at)} isn't sent if that time is requested")
+    return value, "ok", "Rows and bounds are in nanoseconds, and ranges and order are respected."
 
 
 def _lists(ask: Asker, sample: walk.Listing) -> Outcome:
     _, *names = walk.FILTER_NAMES  # the asset's filter takes one value
     reads = {name: ask.reads_list(name, sample) for name in names if _times(sample)}
     if False in reads.values():
-        return reads, "warning", "It reads one value of a list in a filter: load each value alone."
+        return reads, "warning", "It uses one value of a filter's list: load each value alone."
     if True not in reads.values():
-        raise IncompleteError("the newest rows have no two values that show whether lists are read")
-    return reads, "ok", "Of a list in a filter, rows of several values come."
+        raise IncompleteError("the newest rows have no two values to try a filter's list with")
+    return reads, "ok", "Filters use several values of a list."
 
 
 Check = Callable[[Asker, walk.Listing], Outcome]

@@ -32,7 +32,7 @@ def load_network_limits(client: Client) -> NetworkLimits:
     Returns
     -------
     NetworkLimits
-        The limits, with the time of the request, the source and the node's last block.
+        The limits, the time of the request, the source and the node's last block.
 
     Raises
     ------

@@ -67,7 +67,7 @@ class Asker:
     origins
         The origins that a served archive names for its rows; `None` if no answer names them.
     varied
-        The columns of which a single answer has several values.
+        The columns in which a single answer has several values.
     """
 
     client: Client
@@ -109,10 +109,11 @@ class Asker:
         return answer.value
 
     def reads_list(self, name: str, sample: walk.Listing) -> bool | None:
-        """Return whether the node sends rows of two values of a column; `None` if unknown.
+        """Return whether a filter's list of two values selects the rows of both; `None` if unknown.
 
-        Ask for the two values that a sample (newest first) has most often. Another node may answer,
-        which lags or has forgotten: its answer lacks a value only if it reaches over a row of it.
+        Ask for the two most frequent values of a sample (newest first). Another node may answer,
+        which lags or has forgotten rows. So a value counts as missing only if the sample has a row
+        with it in the time that the answer spans.
         """
         times = sample.rows["timestamp"].cast(pa.int64()).to_pylist()
         pairs = [pair for pair in zip(sample.rows[name].to_pylist(), times, strict=True) if pair[0]]
@@ -146,7 +147,7 @@ class Address:
     url, session
         How to ask it.
     reach, rank
-        The interval for which it seems to know all rows; the best address ranks lowest.
+        The interval for which it seems to know all rows, and its rank; the best ranks lowest.
     head
         The newest last block that it has named, or its newest row if it names none (in
         microseconds).
@@ -157,7 +158,7 @@ class Address:
     failure
         Its last error, if it has not answered since.
     answered
-        The stretches for which it was asked, per part of the filters, to prove that it has no rows.
+        The stretches that it was asked to prove empty, each with the part of the filters.
     """
 
     url: str
@@ -184,10 +185,10 @@ class Address:
 def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_silent: bool) -> int:
     """Return the earliest moment since which answers prove that some accounts have no row.
 
-    The moment lies in [start, end]: it is `start` if all of [start, end) is proven, and `end` if
-    nothing is. An answer proves it all if its newest row before `end` is older than `start`. If
-    these accounts have no older row, the same request asks for another account that has one. If the
-    node names no last block (`is_silent`), the answer must also list a row at the end.
+    The moment lies in [start, end]: it is `start` if [start, end) is proven to be empty, and `end`
+    if no part of it is. An answer proves all of it if its newest row before `end` is older than
+    `start`. If these accounts have no older row, the same request asks for another account that has
+    one. If the node names no last block (`is_silent`), the answer must also list a row at the end.
     """
     since, is_near = end, True
     for turn in range(_MAX_PAGES):

@@ -8,8 +8,8 @@ block that fills a whole page stops the walk: `complete_block` completes it or f
 
 The start that is sent lies one microsecond before the window, so that a server that treats it as
 exclusive loses nothing; a server that treats the end as inclusive sends too many rows. Rows outside
-the window are dropped here. Rows that neither reading of the range explains, rows out of order and
-rows that the filters exclude raise.
+the window are dropped here. IncompleteError is raised for rows that neither reading of the range
+explains, rows out of order and rows that the filters exclude.
 
 An answer proves more than its rows. Nodes forget their oldest blocks first, so a node that lists a
 row has forgotten nothing since: see `Step.proofs`.
@@ -149,7 +149,7 @@ class Listing:
         return int(self.times[0]), int(self.times[-1])
 
     def between(self, start: int, end: int, *, more: bool = False) -> Listing:
-        """Return the rows in [start, end), and bad rows without a time, which may lie there."""
+        """Return the rows in [start, end), and bad rows without a time: they may lie there."""
         times = self.times[(self.times >= start) & (self.times < end)]
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
         return Listing(within(self.rows, start, end), times, bad, more, self.sent)
@@ -192,7 +192,7 @@ def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = Fa
 
 
 def is_refusal(error: errors.BalanceAnalysisError) -> bool:
-    """Return whether the node refused for good, rather than for the moment."""
+    """Return whether the node refused permanently, rather than for the moment."""
     return (
         isinstance(error, errors.RequestError) and error.status is not None and not error.retryable
     )
@@ -232,21 +232,21 @@ def _check_order(times: NDArray[np.int64], request: PageRequest) -> None:
 
 def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
     for name, values in filters.allowed().items():
-        strangers = set(rows[name].dictionary.to_pylist()) - set(values)
-        if strangers:
+        others = set(rows[name].dictionary.to_pylist()) - set(values)
+        if others:
             raise errors.IncompleteError(
-                f"the node sent rows of {name} {min(strangers)!r}, which was not asked for: it "
+                f"the node sent rows of {name} {min(others)!r}, which was not asked for: it "
                 f"ignores or misreads that filter; load without it and filter the table"
             )
 
 
 def _check_restart(listings: Sequence[Listing], window: Window) -> None:
-    """Raise IncompleteError unless the answers list all rows that were cut off the one before."""
+    """Raise IncompleteError unless the answers list all rows cut from the previous one."""
     lost = window.cut_rows.difference(*(part.rows_at(window.start) for part in listings))
     if lost:
         raise errors.IncompleteError(
-            f"{count_text(len(lost), 'row')} at {moment(window.start)} came with one answer, but "
-            "not in the next, which should begin there: the node has lost or withheld rows, or "
+            f"one answer has {count_text(len(lost), 'row')} at {moment(window.start)}, but the "
+            "next one, which should begin there, doesn't: the node has lost or withheld rows, or "
             "belongs to another network"
         )
 
@@ -277,7 +277,7 @@ class Step:
     node, asked
         The node that was asked, and when (in microseconds).
     head, block_height
-        The time (in microseconds) and height of the node's last block: the lowest of several
+        The time (in microseconds) and height of the node's last block, the lowest of several
         answers; `None` if an answer names none.
     knows
         The end of what the node could know: its last block, or its newest row.
@@ -415,7 +415,7 @@ def _whole_blocks(
 
 
 def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
-    """Check that nothing precedes a page of a single block, whose order can't show it."""
+    """Check that no row precedes a page of a single block, whose order can't show that."""
     listing, _ = fetch_less(ask, filters, window)
     if len(listing.times):
         raise errors.IncompleteError(
@@ -436,7 +436,7 @@ def find_oldest(
     Raises
     ------
     IncompleteError
-        If older rows are sent again and again, as by a node that sends the newest ones first.
+        If each answer has an older row, as from a node that sends the newest ones first.
     """
     while start < end:
         stop = oldest = min(end, start + LONGEST_WINDOW)
@@ -448,7 +448,7 @@ def find_oldest(
         else:
             raise errors.IncompleteError(
                 f"the node was asked for its oldest row, and sent {_TURNS}, each older than the "
-                "one before: it seems to ignore the order that is asked for"
+                "one before: it seems to ignore the requested order"
             )
         if listing.more or listing.bad_rows:
             return start
@@ -474,12 +474,12 @@ def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Li
     The walk can't restart inside a block, since all its rows have the same time. So the block is
     requested alone, in every way that can show that all its rows were sent:
 
-    1. with larger pages than `page_size`, which the node accepts: older releases have no maximum;
+    1. with larger pages than `page_size`, if the node accepts them: older releases have no maximum;
     2. from both ends: if the oldest and the newest page share a row, nothing lies between them;
     3. in halves of the caller's own lists, each completed the same way.
 
-    If all fail, IncompleteError is raised. The block isn't requested type by type: a newer node may
-    have account types that this release doesn't know.
+    The block isn't requested type by type: a newer node may have account types that this release
+    doesn't know.
 
     Raises
     ------

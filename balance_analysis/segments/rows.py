@@ -89,14 +89,14 @@ def read_segments(
         `history/*.zip`. An unpacked segment has no checksum, so a table that lost whole rows at
         its end isn't noticed. The same segment may be given twice; others must not share blocks.
     on_bad_rows
-        What happens to a row that the table can't hold: "raise" (DecodeError), or "quarantine",
-        which leaves it out and keeps it, raw and with the reason, in the table's attrs.
+        How to treat a row that the table can't hold: "raise" (DecodeError), or "quarantine", which
+        leaves it out and keeps it, raw and with the reason, in the table's attrs.
     asset_id, party_ids, market_ids, account_types
-        Which accounts, as for `load_balance_changes`.
+        The accounts, as for `load_balance_changes`.
     assets
         Symbols and decimals of assets, as for `read_assets`. They override those in the segments.
     labels
-        Own names, as for `load_balance_changes`.
+        Your own names, as for `load_balance_changes`.
 
     Returns
     -------
@@ -104,8 +104,8 @@ def read_segments(
         The table, with the rows that a node lists for these blocks. Its attrs have, as JSON:
         `source`, `start`, `end`, `rows`, `block_height` (of the last block), `known`, the evidence
         for it, the assets, and quarantined rows. Each stretch of segments is known from its first
-        block through its last, except the moments of quarantined rows, and the time between the
-        neighbours of a block that the segment doesn't list: it may have had the time of the block
+        block through its last, except the moments of quarantined rows, and the time around a block
+        that the segment doesn't list, between its neighbours: it may have had the time of the block
         before it, or be lost. If the segments begin with the network's first block, no account
         held anything before: a balance before an account's first row is then 0, not unknown.
 
@@ -176,12 +176,12 @@ def iter_rows(
                 waiting.extend(islice(todo, 2 * _THREADS - len(waiting)))
                 part = waiting.popleft().result()
                 if part.blocks.span[0] < end:
-                    raise IncompleteError(f"{segment} begins before the segment before it ends")
+                    raise IncompleteError(f"{segment} begins before the previous one ends")
                 end = part.blocks.span[1]
                 if part.bad_rows and on_bad_rows == "raise":
                     bad = part.bad_rows[0]
                     raise DecodeError(
-                        f"{segment} has a bad row: {bad.reason}; it is {bad.raw}", row=bad.raw
+                        f"{segment} has a bad row: {bad.reason}; the row is {bad.raw}", row=bad.raw
                     )
                 yield part
         finally:
@@ -251,7 +251,7 @@ def _spell(name: str, text: str) -> str:
             raise ValueError("empty")
         return spelt or (schema.NETWORK_PARTY if name == "party_id" else "")
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
-        raise ValueError(f"{text!r}, which is no number of an account type")
+        raise ValueError(f"{text!r}, which is not an account type's number")
     return schema.TYPES_BY_NUMBER.get(int(text), str(int(text)))
 
 
@@ -259,7 +259,7 @@ def _id_text(text: str) -> str:
     """Return an id, given as PostgreSQL prints bytes, as the interface spells it."""
     digits = text.removeprefix("\\x")
     if not re.fullmatch(r"(\\x([0-9a-f]{2})*)?", text, re.ASCII):
-        raise ValueError(f"{text!r}, which is no id")
+        raise ValueError(f"{text!r}, which is not an id")
     return _WELL_KNOWN.get(digits, digits)
 
 
@@ -315,8 +315,8 @@ def read_blocks(segment: Segment) -> Blocks:
     Raises
     ------
     IncompleteError
-        If the segment doesn't list two blocks in a row, its first or its last block, or a block
-        that other tables have rows of, or if it lists a block too many.
+        If the segment doesn't list its first or last block, two blocks in a row, or a block of
+        which other tables have rows, or if it lists a block twice or one of another segment.
     DecodeError
         If the table is damaged.
     """
@@ -334,7 +334,7 @@ def read_blocks(segment: Segment) -> Blocks:
 
 
 def span_of(segments: Sequence[Segment]) -> Span:
-    """Return the time of the first block of some segments, and the moment after the last one.
+    """Return the time of the segments' first block, and the moment after their last one.
 
     Raises
     ------
@@ -373,7 +373,7 @@ def _check_heights(segment: Segment, heights: NDArray[np.int64], texts: pa.Strin
 
 
 def _has_no_others(segment: Segment, moments: pa.StringArray) -> bool:
-    """Return whether a segment's tables have no other times since the first of these moments."""
+    """Return whether a segment's tables have no other time since the first of these moments."""
     for name in (BALANCES, LEDGER, ACCOUNTS):
         [times] = segment.table(name, ("vega_time",)).columns
         since = times.filter(pc.greater_equal(times, pc.min(moments)))
@@ -391,7 +391,7 @@ def _moments(texts: pa.StringArray, what: str) -> NDArray[np.int64]:
             times = texts.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
     if len(times) != len(texts):
         bad = texts.filter(pc.invert(is_moment)) or texts
-        raise DecodeError(f"{what} is {bad[0].as_py()!r}, which is no moment in UTC")
+        raise DecodeError(f"{what} is {bad[0].as_py()!r}, which is not a moment in UTC")
     if np.any((times < schema.FIRST_MOMENT) | (times >= schema.LAST_MOMENT)):
         raise DecodeError(f"{what} is not between 2015 and 2100")
     return times
@@ -490,9 +490,9 @@ def _bad_rows(rows: pa.RecordBatch, blocks: Blocks, accounts: Accounts) -> Itera
     for row in rows.to_pylist():
         time = times.get(row["vega_time"])
         if time is None:
-            reason = f"vega_time {row['vega_time']!r} is that of none of the segment's blocks"
+            reason = f"no block of the segment has the vega_time {row['vega_time']!r}"
         elif row["account_id"] not in accounts.places:
-            reason = f"the table accounts has no {row['account_id']!r}"
+            reason = f"the table of accounts has no {row['account_id']!r}"
         else:
             reason = schema.balance_fault(row["balance"])
         yield schema.BadRow(json.dumps(row), reason, time)
@@ -557,5 +557,5 @@ def _limit(name: str, text: str) -> Any:  # noqa: ANN401 - a flag, or a moment
     try:
         moment = pd.to_datetime(text, utc=True, format="ISO8601").as_unit("ns") if text else None
     except ValueError as error:
-        raise ValueError(f"{text!r} is no moment in UTC between 1678 and 2262") from error
+        raise ValueError(f"{text!r} is not a moment in UTC between 1678 and 2262") from error
     return None if moment == _NOT_SET else moment

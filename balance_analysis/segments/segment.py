@@ -1,4 +1,4 @@
-"""Find network history segments, put them in order, and read their metadata and tables as text.
+"""Find network history segments, order them, and read their metadata and tables as text.
 
 A segment is a zip, or its unpacked folder, with the rows that a node wrote for a range of blocks.
 """
@@ -80,7 +80,7 @@ class Segment:
     path
         The zip or the folder.
     root
-        The folder inside it with `metadata.json`: empty, or with a slash at the end.
+        The folder in it that has `metadata.json`: empty, or with a slash at the end.
     chain
         The network's chain id.
     first, last
@@ -203,8 +203,8 @@ def find_stretches(paths: PathLike | Iterable[PathLike]) -> list[Stretch]:
         before = stretches[-1][-1] if stretches else None
         if before is not None and before.chain != segment.chain:
             raise NetworkMismatchError(
-                f"{before} is of the chain {before.chain!r}, {segment} of {segment.chain!r}: give "
-                "those of one network"
+                f"{before} is of the chain {before.chain!r}, but {segment} of {segment.chain!r}: "
+                "give segments of one chain"
             )
         if before is None or segment.first > before.last + 1:
             stretches.append([segment])
@@ -227,8 +227,8 @@ def _check_follows(before: Segment, after: Segment) -> None:
     name = before.path.name.removesuffix(".zip")
     if after.previous and _CONTENT_ID.fullmatch(name) and name != after.previous:
         raise IncompleteError(
-            f"{after} says that {after.previous} came before it, but {before} has the blocks "
-            "there: one of them is of another history"
+            f"{after} names {after.previous} as the one before it, but {before} has the blocks "
+            "before it: one of them is of another history"
         )
 
 
@@ -287,21 +287,21 @@ def _open(path: Path) -> Segment:
     try:
         names = _names_in(path)
     except (*_DAMAGES, OSError) as error:
-        raise DecodeError(f"{path} is no segment, or not all of one: {error}") from error
+        raise DecodeError(f"{path} is not a whole segment: {error}") from error
     roots = [name.removesuffix(METADATA) for name in names if name.endswith(METADATA)]
     if not roots:
-        raise DecodeError(f"{path} is no network history segment: it has no {METADATA}")
+        raise DecodeError(f"{path} is not a network history segment: it has no {METADATA}")
     root = min(roots, key=len)
     for name in _NEEDED:
         if root + name not in names:
-            raise DecodeError(f"{path} is not all of a segment: it has no {name}")
+            raise DecodeError(f"{path} is not a whole segment: it has no {name}")
     try:
         metadata = msgspec.json.decode(_read(path, root + METADATA), type=_Metadata)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"{path}: {METADATA} is not that of a segment: {error}") from error
     first, last = metadata.height_from, metadata.height_to
     if not (0 <= first <= last < _HIGHEST and metadata.chain_id):
-        raise DecodeError(f"{path}: {METADATA} names no chain and blocks: {metadata}")
+        raise DecodeError(f"{path}: {METADATA} must name a chain and its blocks, not {metadata}")
     return Segment(path, root, metadata.chain_id, first, last, metadata.previous)
 
 
@@ -322,7 +322,7 @@ def _read(path: Path, name: str) -> bytes:
             info = file.getinfo(name)
             _check_size(info.file_size)
             if info.compress_type not in _PACKINGS:
-                raise NotImplementedError("it is not deflated")
+                raise NotImplementedError("it is compressed by another method than deflate")
             with file.open(info) as stream:
                 # Read no more than stated: a zip with false sizes could fill the memory.
                 return stream.read(info.file_size)

@@ -58,7 +58,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path):
         part.write(tmp_path / "broken")
     next((tmp_path / "broken").iterdir()).write_bytes(b"PK")
     said = fails("import", tmp_path / "archive", tmp_path / "broken", code=5, folder=tmp_path)
-    assert "is no segment, or not all of one" in said
+    assert "is not a whole segment" in said
 
 
 def test_bad_rows_and_damage_end_with_5_and_what_is_before_is_kept(tmp_path):

@@ -22,7 +22,7 @@ VALUES = {
 NOBODY = "f" * 64
 PARTIES = Counter(row.party_id for row in ROWS if row.party_id != "network")
 ONE, OTHER = (party for party, _ in PARTIES.most_common(2))
-SAID = "seems to read one value of a list"
+SAID = "seems to use one value of a list"
 
 
 def lists_of(name):

@@ -73,7 +73,7 @@ def test_a_node_that_says_too_many_is_obeyed_by_all_workers(caplog):
         table = ba.load_balance_changes(client, **INTERVAL, page_size=100, workers=4)
     assert len(table) == len(ROWS)
     loaded = table.attrs["balance_analysis"]
-    asked_again = [r for r in caplog.records if "asked again in" in r.getMessage()]
+    asked_again = [r for r in caplog.records if "asking again in" in r.getMessage()]
     assert 1 <= len(asked_again) <= loaded["retries"] == 4
     assert loaded["throttled_seconds"] == pytest.approx(sum(waits), abs=0.01)
     assert max(waits) > 5

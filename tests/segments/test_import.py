@@ -200,7 +200,7 @@ def test_limits_of_a_year_that_nobody_can_mean_are_named_before_anything_is_writ
             row["propose_asset_enabled_from"] = f"{year}-01-01 00:00:00+00"
 
     write_segments(tmp_path / "segments", ROWS, limits=[limits_at(TIMES[0])], edit=edit)
-    with pytest.raises(ba.DecodeError, match=f"'{year}-01-01 00:00:00.00' is no moment in UTC"):
+    with pytest.raises(ba.DecodeError, match=f"'{year}-01-01 00:00:00.00' is not a moment in UTC"):
         ba.import_segments(tmp_path / "archive", tmp_path / "segments")
     assert not (tmp_path / "archive").exists()
 

@@ -213,8 +213,8 @@ SHORT = b"account_id,vega_time,tx_hash,balance\n" + b"1,2\n" * 10**5
 DAMAGES = {
     **{f"without {name}": (without(name), ba.DecodeError, f"it has no {name}") for name in TABLES},
     "two chains": (metadata(ChainID="other"), ba.NetworkMismatchError, "of the chain"),
-    "no chain": (metadata(ChainID=""), ba.DecodeError, "names no chain and blocks"),
-    "heights turned": (metadata(HeightTo=3), ba.DecodeError, "names no chain and blocks"),
+    "no chain": (metadata(ChainID=""), ba.DecodeError, "must name a chain and its blocks"),
+    "heights turned": (metadata(HeightTo=3), ba.DecodeError, "must name a chain and its blocks"),
     "no height": (metadata(HeightTo="x"), ba.DecodeError, "metadata.json is not that of a segment"),
     "fewer blocks": (metadata(HeightTo=13), ba.IncompleteError, "not 6 from 8 to 13"),
     "a block is missing": (without_block(3), ba.IncompleteError, "missing: 11"),
@@ -224,15 +224,15 @@ DAMAGES = {
     "the first block is missing": (without_block(0), ba.IncompleteError, "missing: 8"),
     "more blocks than there are": (metadata(-1, HeightTo=150), ba.IncompleteError, "49 to 150"),
     "more blocks than can be": (metadata(-1, HeightTo=10**15), ba.IncompleteError, "49 to 1,000,"),
-    "more blocks than numbers": (metadata(HeightTo=10**30), ba.DecodeError, "names no chain"),
+    "more blocks than numbers": (metadata(HeightTo=10**30), ba.DecodeError, "must name a chain"),
     "two blocks in a row": (lost(4, 5), ba.IncompleteError, "missing: 12 to 13"),
     "the last block is missing": (lost(6), ba.IncompleteError, "missing: 14"),
     "a block twice": (block(3, height="9"), ba.IncompleteError, "missing: 11"),
     "a block of no height": (block(3, height="nine"), ba.DecodeError, "a block has no height"),
-    "a block of no time": (block(3, vega_time="infinity"), ba.DecodeError, "is no moment"),
+    "a block of no time": (block(3, vega_time="infinity"), ba.DecodeError, "is not a moment"),
     "a block of another century": (block(6, vega_time=LATER), ba.DecodeError, "2015 and 2100"),
     "blocks that go back": (block(3, vega_time=pg_time(TIMES[0])), ba.DecodeError, "don't ascend"),
-    "another before it": (another_before, ba.IncompleteError, "came before it, but"),
+    "another before it": (another_before, ba.IncompleteError, "as the one before it, but"),
     "a row twice": (twice, ba.CheckError, "two rows of one account in one block"),
     "a type by name": (account(type="GENERAL"), ba.DecodeError, "account's type is 'GENERAL'"),
     "an asset by name": (account(asset_id="VOTE"), ba.DecodeError, "account's asset_id is 'VOTE'"),
@@ -253,8 +253,8 @@ def test_what_is_wrong_with_a_segment_is_named_and_nothing_is_read(tmp_path, dam
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda path: path.write_bytes(b""), "is no segment, or not all of one"),
-        (lambda path: os.truncate(path, 900), "is no segment, or not all of one"),
+        (lambda path: path.write_bytes(b""), "is not a whole segment"),
+        (lambda path: os.truncate(path, 900), "is not a whole segment"),
         (flip, "history/balances can't be read"),
     ],
 )
@@ -286,10 +286,10 @@ BAD_ROWS = {
     "a fraction": ({"balance": "1.5"}, "is not an integer"),
     "an exponent": ({"balance": "1e5"}, "is not an integer"),
     "no balance": ({"balance": None}, "is not an integer"),
-    "an unknown account": ({"account_id": "\\x" + "00" * 32}, "the table accounts has no"),
-    "no account": ({"account_id": None}, "the table accounts has no"),
-    "a time between blocks": ({"vega_time": pg_time(TIMES[9] + 1)}, "none of the segment's"),
-    "no time": ({"vega_time": None}, "none of the segment's"),
+    "an unknown account": ({"account_id": "\\x" + "00" * 32}, "the table of accounts has no"),
+    "no account": ({"account_id": None}, "the table of accounts has no"),
+    "a time between blocks": ({"vega_time": pg_time(TIMES[9] + 1)}, "no block of the segment"),
+    "no time": ({"vega_time": None}, "no block of the segment"),
 }
 
 
@@ -316,7 +316,7 @@ LARGE = 16 * 1024**2
     [
         ({"size": 2**30 + 1}, "more than 1,073,741,824"),
         ({"size": 900}, "can't be read|not"),
-        ({"packing": zipfile.ZIP_LZMA}, "not deflated"),
+        ({"packing": zipfile.ZIP_LZMA}, "another method than deflate"),
     ],
 )
 def test_a_zip_of_a_table_too_large_is_refused_before_it_fills_memory(tmp_path, name, how, said):
