@@ -1,4 +1,4 @@
-"""Write to an archive, so that a crash at any moment leaves it whole.
+"""Write to an archive so that a crash at any moment leaves it whole.
 
 A commit replaces a period's file in three steps: announce the file in the manifest, replace the
 file, drop the announcement. After a crash in between, the next writer compares the file with the
@@ -38,7 +38,7 @@ from balance_analysis.table.moments import Span, between_all, joined
 from balance_analysis.table.schema import ACCOUNT_KEY, NetworkLimits, canonical, within
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
-_KNOWN, _NEW = 1, 2
+_OLD, _NEW = 1, 2
 
 
 class Writer:
@@ -66,7 +66,7 @@ class Writer:
     def recover(self) -> None:
         """Finish or undo an interrupted commit, and remove leftover files.
 
-        Disputes that the manifest doesn't know are open again, as it may be older than they are.
+        Disputes that the manifest doesn't have are open again: the manifest may be older than they.
         """
         self.store.sweep()
         pending = self.manifest.pending
@@ -102,14 +102,14 @@ class Writer:
         ArchiveDamagedError
             If their file is damaged.
         """
-        known = self._known_limits()
-        rows = sidecars.with_limits(known, changes, until)
-        if not rows.equals(known):
+        old = self._old_limits()
+        rows = sidecars.with_limits(old, changes, until)
+        if not rows.equals(old):
             write_rows(rows, content := io.BytesIO())
             entry = entry_of(content.getvalue(), rows["first_seen"])
             self._replace(layout.LIMITS, content.getvalue(), entry, self.manifest.evidence)
 
-    def _known_limits(self) -> pa.Table:
+    def _old_limits(self) -> pa.Table:
         if self.manifest.limits is not None and not self.store.has(layout.LIMITS):
             logger.warning(
                 "%s/%s is missing: starting a new one; the older limits are lost",
@@ -161,10 +161,10 @@ class Writer:
             Whether the old file has rows that the new one lacks or has with another balance.
         """
         content, entry = encoded
-        name, known = self.manifest.changes_file(period), self.manifest.files.get(period)
-        if is_losing or known is None:
+        name, old = self.manifest.changes_file(period), self.manifest.files.get(period)
+        if is_losing or old is None:
             self.keep_copy(period, content)
-        if known != entry:
+        if old != entry:
             # Other rows may change the balances at the start of each later month.
             begin, _ = layout.period_bounds(period, self.manifest.partition)
             earlier = {at: file for at, file in self.manifest.checkpoints.items() if at <= begin}
@@ -213,18 +213,18 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Known rows of a period merged with newer rows of a stretch of it.
+    """Old rows of a period merged with new rows of a stretch of it.
 
     Attributes
     ----------
     rows
-        Each account and timestamp once; if two rows differ, the newer one.
+        Each account and timestamp once; if two rows differ, the new one.
     added
-        Newer rows that weren't known.
+        New rows of an account and timestamp without an old one.
     changed
-        Known rows that newer ones replace.
+        Old rows that new ones with another balance replace.
     absent
-        Known rows of the stretch that are missing among the newer ones.
+        Old rows of the stretch without a new one of the account and timestamp.
     """
 
     rows: pa.Table
@@ -234,28 +234,28 @@ class Merged:
 
     @property
     def conflicts(self) -> pa.Table:
-        """The known rows that newer ones contradict."""
+        """The old rows that the new ones contradict."""
         return pa.concat_tables([self.changed, self.absent])
 
 
-def merge_rows(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
-    """Merge the known rows of a period with all new rows of [start, end)."""
-    if not known.num_rows:
-        return Merged(new, new, known, known)
-    # The sort is stable: if an account has two rows at one time, the newer one comes second.
-    both = canonical(pa.concat_tables([known, new]))
+def merge_rows(old: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
+    """Merge the old rows of a period with all new rows of [start, end)."""
+    if not old.num_rows:
+        return Merged(new, new, old, old)
+    # The sort is stable: if an account has two rows at one time, the new one comes second.
+    both = canonical(pa.concat_tables([old, new]))
     table = to_frame(both, sort=False)
     is_older = table.duplicated(_KEY, keep="last").to_numpy()
     is_other = is_older & ~table.duplicated(keep="last").to_numpy()
-    # With each new row twice, a key's number of rows shows its origin: 1 known, 2 new, 3 both.
-    counted = canonical(pa.concat_tables([within(known, start, end), new, new]))
+    # With each new row twice, a key's number of rows shows its origin: 1 old, 2 new, 3 both.
+    counted = canonical(pa.concat_tables([within(old, start, end), new, new]))
     heads = np.flatnonzero(~to_frame(counted, sort=False).duplicated(_KEY).to_numpy())
     counts = np.diff(heads, append=counted.num_rows)
     return Merged(
         both.filter(pa.array(~is_older)),
         counted.take(pa.array(heads[counts == _NEW])),
         both.filter(pa.array(is_other)),
-        counted.take(pa.array(heads[counts == _KNOWN])),
+        counted.take(pa.array(heads[counts == _OLD])),
     )
 
 
@@ -266,7 +266,7 @@ def moments_of(rows: pa.Table) -> list[Span]:
 
 
 def _disputes_in(store: Store) -> Verdicts:
-    """Return the disputes that `confirm` has written to files: which node disputes when."""
+    """Return the disputes that `confirm` has written to files: stretches, and who disputes them."""
     verdicts: Verdicts = ()
     for name in store.names(layout.DISPUTES):
         try:

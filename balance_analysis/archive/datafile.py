@@ -2,9 +2,9 @@
 
 Rows are sorted by party first, so that one party's history is read without the rest: a row group
 has few parties, and its statistics name the first and the last. An account's rows are together, in
-time order, so an account, or a range of accounts, is one stretch of rows. Timestamps and balances
-use plain encoding, which every engine reads. Blocks' times repeat, so compression makes them
-smaller than any encoding of differences.
+time order, so an account, or a range of accounts, is one slice of rows. Timestamps and balances use
+plain encoding, which every engine reads. Blocks' times repeat, so compression makes them smaller
+than any encoding of differences.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def times_of(rows: pa.Table) -> NDArray[np.int64]:
 
 
 def last_rows(rows: pa.Table) -> pa.Table:
-    """Return each account's last row, given rows in a file's order with at least the ids."""
+    """Return each account's last row, given rows in a file's order that have at least the ids."""
     rows = rows.unify_dictionaries()
     heads = schema.account_heads(rows)
     return rows.take(pa.array(np.append(heads[1:], rows.num_rows)[: len(heads)] - 1))
@@ -190,7 +190,7 @@ def entry_of(content: bytes, times: pa.ChunkedArray) -> FileEntry:
 
 
 def in_file_order(rows: pa.Table) -> pa.Table:
-    """Return canonical rows of `ARROW_SCHEMA`, sorted as in a file."""
+    """Return rows of `ARROW_SCHEMA` in canonical form, sorted as in a file."""
     ordered = schema.canonical(rows)
     # An account's rows are in time order, which a stable sort keeps.
     return ordered.take(pa.array(np.argsort(numbers_of(ordered), kind="stable")))
@@ -274,7 +274,7 @@ class Footer:
 
 
 _parsed = lru_cache(maxsize=256)(Footer)
-"""Return the parsed footer of its bytes, some 30 kB; the last ones are cached."""
+"""Return a parsed footer, given its bytes (some 30 kB); the last ones are cached."""
 
 
 def check_footer(source: pa.NativeFile, entries: Iterable[FileEntry]) -> Footer:
@@ -360,7 +360,7 @@ class Predicate:
     def select(self, rows: pa.Table) -> pa.Table:
         """Return the selected rows, given rows in a file's order."""
         rows = self.key_range.rows(rows)
-        # Rows of few parties are a short stretch, which makes the other columns' masks short too.
+        # Rows of few parties are a short slice, which makes the other columns' masks short too.
         for name in filter(self.allowed.__contains__, FILE_KEY):
             rows = _filtered(rows, mask_of(rows[name], self.allowed[name]))
         if self.spans is not None:
@@ -371,7 +371,7 @@ class Predicate:
 
 
 def _filtered(rows: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
-    """Return the rows of a mask, after cutting the stretch that has them: filters are slow."""
+    """Return the rows of a mask, filtering only the slice that has them: filters are slow."""
     places = np.flatnonzero(mask)
     if len(places) == len(mask):
         return rows
@@ -456,7 +456,7 @@ class DataFile:
         return [number for number, count in zip(groups, np.diff(counts), strict=True) if count]
 
     def with_others(self, groups: Sequence[int], known: pa.Table) -> list[int]:
-        """Return the row groups that have the last row of other accounts; read only ids."""
+        """Return the row groups with the last row of an account not in `known`; read only ids."""
         others: list[int] = []
         for begin in range(0, len(groups), _GROUPS_OF_IDS):
             some = groups[begin : begin + _GROUPS_OF_IDS]

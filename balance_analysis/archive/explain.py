@@ -71,8 +71,8 @@ class Explanation(text.Record):
     source
         The node or segments that answered for the row's time; the last of several.
     asked, heights
-        When the source was asked (UTC), and its last block then: pairs of first and last moment,
-        and of lowest and highest block, as answers of several runs are merged.
+        When the source was asked (UTC), and its last block then. Both are pairs, because answers of
+        several runs are joined: first and last moment, lowest and highest block.
     confirmed_by
         Another source with the same rows; `None` unless the state is "confirmed".
     """
@@ -137,7 +137,7 @@ def explain(
     asset, kind, party, market = (ids[name] for name in ACCOUNT_KEY)
     filters = Filters(asset, (party,), (market,), (kind,))
     evidence = snapshot.evidence.narrow(filters)
-    # A row at the moment itself counts, unless a node's answer ends there.
+    # The moment itself must be complete too, unless a node's answer ends there.
     until = moment + (moment not in {end for _, end in snapshot.evidence.reached})
     row = _last(snapshot, filters, moment)
     since = to_microseconds(row.timestamp) if row else moment

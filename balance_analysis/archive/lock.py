@@ -4,9 +4,9 @@ In a folder the operating system locks a file, so a dead process never blocks ot
 names the holder, only for error messages.
 
 In S3 that second file is the lock: a lease, which only one run can put. A run creates the lease if
-there is none, renews it while it holds it, and removes it at the end. If a lease isn't renewed in
-time, its run was killed, and another run may take it over. The store accepts one of several puts
-with the same condition, and only its clock decides a lease's age. Commits can't use such puts:
+there is none, renews it while it holds it, and removes it at the end. A lease that isn't renewed in
+time is that of a killed run, and another run may take it over. The store accepts one of several
+puts with the same condition, and only its clock decides a lease's age. Commits can't use such puts:
 `pyarrow.fs`, which writes all other files, silently drops their conditions.
 """
 
@@ -107,7 +107,7 @@ def _name_of(holder: dict[str, Any]) -> str:
 
 def _locked(uri: str, holder: dict[str, Any], advice: str = "") -> ArchiveLockedError:
     return ArchiveLockedError(
-        f"{uri} is being written to by {_name_of(holder)}; try again when it is done{advice}",
+        f"{uri} is being written to by {_name_of(holder)}; try again when that is done{advice}",
         holder=holder,
     )
 
@@ -281,7 +281,7 @@ class _Lease:
                 return holder
             if self._put(**condition):
                 return None
-        raise OSError(f"{self._uri}: the lock can't be put: the store reports conflicts")
+        raise OSError(f"{self._uri}: the lock can't be written: the store reports conflicts")
 
     def _age(self) -> float:
         """Return the seconds since the lease was renewed, by the clock that shows more."""

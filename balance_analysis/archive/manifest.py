@@ -310,9 +310,9 @@ def current_entries(store: Store, name: str) -> tuple[FileEntry, ...]:
     content = store.read(layout.MANIFEST)
     if content is None:
         raise ArchiveError(
-            f"{platform.node()} does not find {store.uri}/{layout.MANIFEST}: every machine that "
+            f"{platform.node()} can't find {store.uri}/{layout.MANIFEST}: every machine that "
             "works on an archive must reach it, in an object store or in a folder with the same "
-            "path on all"
+            "path on all machines"
         )
     return parse(store, content).entries(name)
 

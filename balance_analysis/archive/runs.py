@@ -1,4 +1,4 @@
-"""Record a run, for its caller and in a report.
+"""Record a run, for its caller and in a report: the record's file.
 
 A report is written as "incomplete" when the run begins, and again when it ends, so a killed run
 leaves an incomplete one. The run's bad rows are in another file of the same name.
@@ -78,8 +78,8 @@ class Run(Record):
     rows
         Number of rows that the archive didn't hold.
     conflicts
-        Number of rows of the archive that came again with another balance, which replaced the old
-        one, or that didn't come again.
+        Number of the archive's rows that were received again with another balance, which replaced
+        the old one, or weren't received again.
     conflicting_rows
         These rows as they were before, at most `MOST_CONFLICTS`; balances and moments as text.
     bad_rows
@@ -93,7 +93,7 @@ class Run(Record):
     coverage_end
         The end of the archive (UTC); `None` while it is empty.
     lagging
-        Whether no node has reached the archive's end yet.
+        Whether no node has all rows up to the archive's end yet.
     query
         The accounts that the archive is bound to, and the period of a file.
     """
@@ -166,15 +166,15 @@ class RunWriter:
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     limits: NetworkLimits | None = None
 
-    def asks(self, spans: Iterable[Span]) -> None:
+    def note_asked(self, spans: Iterable[Span]) -> None:
         """Record stretches that the run asks for."""
         self.record.spans += to_moments(spans)
 
-    def commits(self, spans: Iterable[Span]) -> None:
+    def note_committed(self, spans: Iterable[Span]) -> None:
         """Record stretches that the run has committed."""
         self.record.committed = joined([*self.record.committed, *to_moments(spans)])
 
-    def replaces(self, rows: pa.Table) -> None:
+    def note_conflicts(self, rows: pa.Table) -> None:
         """Record rows of the archive that the node sent with another balance, or didn't send."""
         self.record.conflicts += rows.num_rows
         room = MOST_CONFLICTS - len(self.record.conflicting_rows)
@@ -183,11 +183,11 @@ class RunWriter:
             for row in rows.slice(0, room).to_pylist()
         ]
 
-    def counts_requests(self) -> None:
+    def note_requests(self) -> None:
         """Record how many requests were sent."""
         self.record.requests = self.stats.requests if self.stats else 0
 
-    def sets_aside(self, rows: Iterable[BadRow]) -> None:
+    def set_aside(self, rows: Iterable[BadRow]) -> None:
         """Write rows that the table can't hold to a file: JSON lines with raw row and reason."""
         self.bad_rows |= dict.fromkeys(rows)
         if self.record.bad_rows == len(self.bad_rows):
@@ -266,7 +266,7 @@ class RunWriter:
 
     def _write(self, manifest: Manifest) -> None:
         run, evidence = self.record, manifest.evidence
-        self.counts_requests()
+        self.note_requests()
         run.coverage_end = from_microseconds(evidence.bounds[1]) if evidence.answers else None
         self.store.write(f"{layout.RUNS}{run.id}.json", f"{run.to_json()}\n".encode())
 

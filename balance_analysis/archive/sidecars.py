@@ -86,9 +86,9 @@ def limits_without_source(rows: pa.Table) -> list[dict[str, Any]]:
 def with_limits(rows: pa.Table, changes: Sequence[NetworkLimits], until: int | None) -> pa.Table:
     """Add limits to snapshots, and merge equal neighbours.
 
-    Without `until`, they are snapshots seen later than all others. With it they are all changes of
-    the limits up to that moment (in microseconds), and replace the snapshots of this stretch: each
-    holds until the next one, the last one until the end.
+    Without `until`, `changes` are snapshots seen later than all others. With it, they are all
+    changes of the limits up to that moment (in microseconds), and replace the snapshots of this
+    stretch: each holds until the next one, the last one until the end.
     """
     if not changes:
         return rows
@@ -109,7 +109,7 @@ def with_limits(rows: pa.Table, changes: Sequence[NetworkLimits], until: int | N
 
 
 def _merged(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return rows of limits as distinct snapshots: equal neighbours are one."""
+    """Return rows of limits as distinct snapshots, merging equal neighbours."""
     rows: list[dict[str, Any]] = []
     for _, group in groupby(seen, lambda row: {x: row[x] for x in row if x not in _SEEN}):
         same = [*group]

@@ -6,7 +6,7 @@ read if the new one is sure to have the snapshot's rows; otherwise the query sta
 next snapshot.
 
 A scan selects rows of a snapshot. It pickles, so other machines can read it while the archive
-grows. Every file is sorted by account, so a slice of accounts is one stretch of each file.
+grows. Every file is sorted by account, so a slice of accounts is one slice of each file.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _TASKS: Final = 4
 """Tasks per processor."""
 
 _ROWS_EACH: Final = 8
-"""Rows per account of a file from which on most row groups are read only in a later file."""
+"""A file with more rows than this per account already read is searched for other accounts."""
 
 _MANIFESTS: Final = 4
 """Number of decoded manifests to cache."""
@@ -92,7 +92,7 @@ class FileSlice:
     name
         Its name in the archive.
     entries
-        Its manifest entries, of which it matches one; there are several while it is being replaced.
+        Its manifest entries; it matches one. There are several while it is being replaced.
     begin, stop
         Its period (in microseconds).
     spans
@@ -211,14 +211,14 @@ class Scan:
 
         Files are read from both ends, until one has rows.
         """
-        return self._limit(self.files, np.min) + self._limit(self.files[::-1], np.max)
+        return self._extreme(self.files, np.min) + self._extreme(self.files[::-1], np.max)
 
-    def _limit(self, files: Sequence[FileSlice], limit_of: Callable[..., Any]) -> list[int]:
+    def _extreme(self, files: Sequence[FileSlice], extreme_of: Callable[..., Any]) -> list[int]:
         """Return the least or greatest time in the first of these files that has rows, or `[]`."""
         for file in files:
             parts = map(datafile.times_of, self.rows(file, ["timestamp"]))
-            if limits := [limit_of(times) for times in parts if len(times)]:
-                return [int(limit_of(limits))]
+            if extremes := [extreme_of(times) for times in parts if len(times)]:
+                return [int(extreme_of(extremes))]
         return []
 
     def last_rows(
@@ -226,8 +226,8 @@ class Scan:
     ) -> pa.Table:
         """Return each account's last row in these files, in the order of a file.
 
-        Files are read from the last one on. Where its accounts have many rows, only those row
-        groups of earlier files are read that have others.
+        Files are read last to first. If a file has many rows for each account already read, only
+        its row groups with other accounts are read.
 
         Raises
         ------
@@ -271,7 +271,7 @@ class Scan:
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return what identifies a scan; file systems have no stable token."""
+        """Return a scan's identity; file systems have no stable token."""
         return self.store.uri, self.filters, self.files, self.evidence
 
 
@@ -433,7 +433,7 @@ class Snapshot:
 
     @property
     def evidence(self) -> Evidence:
-        """The evidence that holds whether or not the pending file is already in place."""
+        """The evidence that is true whether or not the pending file is already in place."""
         evidence, pending = self.manifest.evidence, self.manifest.pending
         if pending is None:
             return evidence
@@ -466,7 +466,7 @@ class Snapshot:
     def files_since(self, start: int, end: int) -> list[FileSlice]:
         """Return the files of [start, end), and those needed for the balances before it.
 
-        The first one may be a checkpoint, which has each account's last row before its `stop`.
+        The first file may be a checkpoint, which has each account's last row before its `stop`.
         """
         stop = max((at for at in self.manifest.checkpoints if at <= start), default=None)
         if stop is None:
@@ -521,7 +521,7 @@ class Snapshot:
     def interval(self, start: Instant | None, end: Instant | None, *, partial: bool) -> Span:
         """Return an interval (in microseconds); open bounds are those of the complete rows.
 
-        With `partial` open bounds are those of the covered time, and `start` may lie after `end`;
+        With `partial`, open bounds are those of the covered time, and `start` may lie after `end`:
         the interval is then empty.
 
         Raises
@@ -598,8 +598,8 @@ class Snapshot:
 def read_snapshot(store: Store) -> Snapshot:
     """Return the current state of an archive.
 
-    The manifest is read each time, but decoded only if its bytes have changed: unlike times and
-    sizes, bytes can't mislead.
+    The manifest is read each time, but decoded only if its bytes have changed: times and sizes can
+    mislead, bytes can't.
 
     Raises
     ------

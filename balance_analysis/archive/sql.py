@@ -33,7 +33,7 @@ _ASSETS: Final = pa.schema(
 )
 _LABELS: Final = pa.schema({"id": _TEXT, "label": _TEXT})
 _MOST_DECIMALS: Final = 18
-"""Maximum decimals of an exact `amount`: those of most contracts leave 20 of 38 digits to units."""
+"""Maximum decimals of an exact `amount`: most contracts have 18, which leave 20 digits to units."""
 
 _ACCOUNTS: Final = """
     create view accounts as

@@ -75,7 +75,7 @@ class ArchiveStatus(Record):
         The process that is writing now, as "process 12 on host, since ..."; `None` if there is
         none, or if an object store has no lock.
     is_interrupted
-        Whether the last run was cut off; the next one recovers what it left. Without a lock a
+        Whether the last run was cut off; the next run recovers the archive. Without a lock, a
         running one looks the same.
     now
         The moment for which `age` is computed (UTC).
@@ -147,7 +147,7 @@ class ArchiveStatus(Record):
         if self.writing is not None:
             yield "writing", self.writing
         if self.is_interrupted:
-            yield "interrupted", "the last run was cut off; the next one cleans up after it"
+            yield "interrupted", "the last run was cut off; the next run recovers the archive"
         if self.lost:
             yield "damaged", f"{list_text(self.lost)}: missing or truncated"
 

@@ -21,7 +21,7 @@ from balance_analysis.files.atomic import PathLike, flush, replacing_file
 
 
 class Stored(Protocol):
-    """An object with an archive's files, which is all that filling and repairing need."""
+    """An object with an archive's files: filling and repairing need no more."""
 
     store: Store
 
@@ -58,7 +58,7 @@ class Store:
     Raises
     ------
     ArchiveError
-        If the address can't be understood, or contains credentials.
+        If the address is malformed, or contains credentials.
     """
 
     def __init__(self, uri: PathLike) -> None:

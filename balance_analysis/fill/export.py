@@ -36,13 +36,13 @@ from balance_analysis.table.schema import last_block, within
 from balance_analysis.table.text import without_credentials
 
 _GAUGES: Final = {
-    "last_success_timestamp_seconds": "When the last run ended that was not cut off, gaps or not.",
+    "last_success_timestamp_seconds": "When the last successful run ended, with or without gaps.",
     "last_run_timestamp_seconds": "When the last run began.",
     "archive_rows": "Rows in the archive.",
     "lag_seconds": "How far the end of the archive lies behind now.",
     "missing_intervals": "Stretches inside the archive that no node answered for.",
     "unproven_intervals": "Stretches in which rows may be missing.",
-    "conflicts": "Rows that came with another balance in the last run, or not again.",
+    "conflicts": "Archive rows that the last run received with another balance, or not at all.",
     "bad_rows": "Rows that the last run set aside.",
     "exit_code": "Exit code of the last run; 0 if nothing is wrong or missing.",
 }
@@ -86,11 +86,12 @@ def export(
         The Archive to fill, or its path. It is bound to the filters and the partition of its first
         run.
     start
-        The start, if the archive doesn't reach back so far; without a time zone UTC. By default the
-        run continues where the archive ends; the first run starts at the node's oldest row.
+        The start, if the archive doesn't reach back that far; UTC if without a time zone. By
+        default the run continues where the archive ends; the first run starts at the node's oldest
+        row.
     end
         The end (exclusive); by default now, less `lag`. The archive never ends beyond the node's
-        last block; without block headers the newest row stands for that block. The block is left
+        last block; without block headers, that is the block of its newest row. The block is left
         out if it is newer than `lag`, as the node may still add rows to it. An older one is
         included once it is complete: ten seconds later it is still the last one, or a later one has
         followed. An export waits for that only if the archive lacks the block.
@@ -106,11 +107,11 @@ def export(
     lag
         How far behind now the default end lies: a timedelta, or text such as "90s", "2m", "1h".
     overlap
-        How much of the end of the coverage to ask for again and compare, if there is anything newer
-        to ask for.
+        How much of the archive's end to ask for again and compare, whenever newer rows are asked
+        for.
     fill_gaps
-        Whether to ask also for stretches inside the archive that are missing or unproven. After a
-        run that failed or was killed they are always asked for.
+        Whether to ask also for missing and unproven stretches inside the archive. After a run that
+        failed or was killed, they are always asked for.
     page_size, workers, on_bad_rows, progress
         As for `load_balance_changes`. Rows that are set aside are kept with their reasons.
     dry_run
@@ -165,8 +166,8 @@ def export(
 class _Asked(NamedTuple):
     """The arguments of an export, with times in microseconds.
 
-    A chain may rest only if its last block is before `old`. `overlap` is how much of the archive's
-    end to ask for again.
+    A chain may be idle only if its last block is before `old`. `overlap` is how much of the
+    archive's end to ask for again.
     """
 
     names: Names
@@ -229,7 +230,7 @@ class _Nodes(NodeSource, Source):
         return self._planned(spans, moments.EVER[0], known)
 
     def _planned(self, spans: list[moments.Span], start: int, end: int) -> list[moments.Span]:
-        """Return the parts of stretches in [start, end), after asking for addresses' reach once."""
+        """Return the parts of stretches in [start, end), after asking once for the nodes' reach."""
         spans = moments.joined(moments.clipped(spans, start, end))
         if spans and len(self.urls) > 1:
             self.reaches(spans[0][0], spans[-1][1])
@@ -238,8 +239,8 @@ class _Nodes(NodeSource, Source):
     def _known_end(self, begin: int, end: int) -> int:
         """Return the end of the part of [begin, end) in which an address may know all rows.
 
-        The last block is included if the chain may rest. Without block headers the newest row
-        stands for it.
+        The last block is included if the chain may be idle. Without block headers it is the time of
+        the newest row.
         """
         ends = [
             # A served archive reports its end, which isn't a block.
@@ -265,9 +266,9 @@ class _Nodes(NodeSource, Source):
                 raise
 
     def _ask_addresses(self, writer: Writer) -> None:
-        """Ask each address once for the limits; leave out strangers and addresses that fail.
+        """Ask each address once for the limits; leave out other networks and addresses that fail.
 
-        If none is left, an address's error is raised, preferably not a NetworkMismatchError.
+        If no address is left, one's error is raised, preferably not a NetworkMismatchError.
         """
         urls, good, failures = self.urls, list[str](), list[errors.BalanceAnalysisError]()
         for url in urls:
@@ -291,7 +292,7 @@ class _Nodes(NodeSource, Source):
 
     def check(self, writer: Writer) -> bool:
         """Return whether the node has a row of the archive: see `has_rows`."""
-        # If there are several addresses, the plan has already left out the strangers.
+        # Of several addresses, the plan has already left out those of other networks.
         return len(self.urls) > 1 or has_rows(self, writer, self.urls[0])
 
     def steps(self, start: int, end: int) -> Generator[Step, None, None]:
@@ -307,9 +308,9 @@ class _Nodes(NodeSource, Source):
 
 
 def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
-    """Return whether an address has the archive's last row that it reaches over.
+    """Return whether an address has the last of the archive's rows that lie in its reach.
 
-    False if it reaches over none.
+    False if none lies in its reach.
 
     Raises
     ------
@@ -324,12 +325,12 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
         if period is None:
             break
         try:
-            known = writer.rows_of(period)
+            old = writer.rows_of(period)
         except errors.ArchiveDamagedError:
             del files[period]
             continue
         tries -= 1
-        moment, rows = last_block(within(known, moments.EVER[0], last))
+        moment, rows = last_block(within(old, moments.EVER[0], last))
         if single.has_any(rows, moment, writer.store.uri):
             return True
         last = min([moment, *(reach.end for reach in single.reaches(first, last))])

@@ -1,7 +1,7 @@
 """Fill an archive from a source of rows, period by period.
 
 A period is committed as soon as all of its rows have arrived, so a run that is cut off keeps what
-it committed. A node is asked for its reach after the rows: until then they are unproven. The next
+it committed. Rows are unproven until the node has been asked for its reach, after them. The next
 run asks again for whatever a killed run left unproven.
 """
 
@@ -39,7 +39,7 @@ from balance_analysis.table.schema import ARROW_SCHEMA, accounts_in, canonical, 
 from balance_analysis.table.text import spans_text
 
 PATIENCE: Final = 3.0
-"""Seconds to wait for a source's proof of the rows that a cut-off run keeps."""
+"""Seconds to wait for a source to prove the rows that a cut-off run keeps."""
 
 _MOST_DOUBTS: Final = 1000
 """Maximum differing rows that the evidence lists one by one."""
@@ -55,7 +55,7 @@ class Source(Protocol):
         """Return the stretches to ask for, in time order."""
 
     def check(self, writer: Writer) -> bool:
-        """Return whether it has rows of the archive; called if no stretch has shown that.
+        """Return whether it has rows of the archive; called if no planned stretch can show that.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class Source(Protocol):
         """Return the evidence for all rows so far; a node is asked for its reach."""
 
     def answered(self) -> Evidence:
-        """Return the evidence for all rows so far, without asking anything."""
+        """Return the evidence for all rows so far, without asking the source."""
         return self.evidence()
 
     def finish(self, writer: Writer) -> None:
@@ -109,8 +109,8 @@ def fill(
 ) -> Run:
     """Bring an archive up to date with a source: see `export` and `import_segments`."""
     if dry_run:
-        run.asks(source.plan(Writer(store, query)))
-        run.counts_requests()
+        run.note_asked(source.plan(Writer(store, query)))
+        run.note_requests()
         return run.record
     with one_writer(store):
         is_new = not store.has(layout.MANIFEST)
@@ -152,10 +152,10 @@ class _Filler:
     committed
         The committed stretches.
     absent, missed
-        Rows of the archive that didn't come again, and those of them that the source provably
+        Rows of the archive that weren't received again, and those of them that the source provably
         lacks.
     contradicted
-        Rows that came, and that an earlier complete answer lacks or has with another balance.
+        Received rows that an earlier complete answer lacks or has with another balance.
     is_known
         Whether the source is known to be of the archive's network; `None` before the check.
     proven_at
@@ -180,7 +180,7 @@ class _Filler:
         total, done, rows = sum(end - start for start, end in spans), 0, 0
         if not spans:
             self.check()
-        self.run.asks(spans)
+        self.run.note_asked(spans)
         with reporting(progress) as report:
             try:
                 # Begin with stretches that show whether the source is of the archive's network.
@@ -201,8 +201,8 @@ class _Filler:
         evidence = self.writer.manifest.evidence
         if gaps := joined(gap for span in spans for gap in evidence.incomplete(*span)):
             logger.warning(
-                "the archive is not complete for %s: the source may have forgotten rows, not have "
-                "all of them yet or contradict earlier ones, or a bad row was set aside",
+                "the archive is not complete for %s: the source may have forgotten rows, may not "
+                "have all of them yet or contradicts earlier ones, or a bad row was set aside",
                 spans_text(gaps),
             )
 
@@ -219,7 +219,7 @@ class _Filler:
     def keep(self) -> None:
         """Commit what is complete, with evidence if the source answers in time.
 
-        An error in here is only logged, as the caller reports the one that ended the run.
+        An error here is only logged, because the caller reports the error that ended the run.
         """
         try:
             self._commit_periods(with_rest=True)
@@ -253,12 +253,12 @@ class _Filler:
     def _commit(self, period: str, steps: list[Step], stop: int) -> None:
         """Commit the rows of a period in [front, stop)."""
         batches = [batch for step in steps for batch in step.batches]
-        new, known = pa.Table.from_batches(batches, ARROW_SCHEMA), self.writer.rows_of(period)
-        merged = merge_rows(known, new, self.front, stop)
+        new, old = pa.Table.from_batches(batches, ARROW_SCHEMA), self.writer.rows_of(period)
+        merged = merge_rows(old, new, self.front, stop)
         if not self.is_known:
-            self._check_network(within(known, self.front, stop).num_rows, merged)
+            self._check_network(within(old, self.front, stop).num_rows, merged)
         # Write bad rows before the manifest shows the stretch as complete.
-        self.run.sets_aside(bad for step in steps for bad in step.bad_rows)
+        self.run.set_aside(bad for step in steps for bad in step.bad_rows)
         if new.num_rows:
             different = pa.concat_tables([merged.added, merged.changed])
             doubted = _inside(different, self.before.complete)
@@ -270,17 +270,17 @@ class _Filler:
             is_losing = merged.changed.num_rows > 0
             self.writer.put(period, encode_rows(merged.rows), evidence, is_losing=is_losing)
             self.run.record.rows += merged.added.num_rows
-            self.run.replaces(merged.changed)
+            self.run.note_conflicts(merged.changed)
             self.begin = stop
         self.absent = pa.concat_tables([self.absent, merged.absent])
         self.committed = joined([*self.committed, (self.front, stop)])
         self.front = stop
 
-    def _check_network(self, known: int, merged: Merged) -> None:
-        """Raise if none of the known rows came again, although the node reaches over them."""
-        if known > merged.conflicts.num_rows:
+    def _check_network(self, old: int, merged: Merged) -> None:
+        """Raise if the node sent none of the `old` archive rows, though it reaches over them."""
+        if old > merged.conflicts.num_rows:
             self.is_known = True
-        elif not known:
+        elif not old:
             self.check()
         else:
             due = moments_of(_inside(merged.absent, self.source.evidence().complete))
@@ -298,7 +298,7 @@ class _Filler:
         self.missed = pa.concat_tables([self.missed, missed])
         self.absent = _inside(self.absent, between(proof.complete, *EVER))
         # Each proof covers all rows so far, so it would lift earlier doubts: add them again. A row
-        # with another balance is disputed by the node that sent it before; a row that didn't come,
+        # with another balance is disputed by the node that sent it before; a row that wasn't sent,
         # by the node that didn't send it.
         for place, rows in enumerate([self.contradicted, self.missed]):
             evidence = _doubting(evidence, rows)
@@ -308,8 +308,8 @@ class _Filler:
                 if len({*nodes}) > 1:
                     evidence = evidence.with_verdict(nodes[place], [span], [span])
         self.writer.set_evidence(evidence)
-        self.run.replaces(canonical(missed))
-        self.run.commits(self.committed)
+        self.run.note_conflicts(canonical(missed))
+        self.run.note_committed(self.committed)
         self.proven_at = time.monotonic()
 
 

@@ -63,8 +63,8 @@ def import_segments(
 ) -> Run:
     """Import network history segments into an archive; the first run creates it.
 
-    Segments that the archive already holds are left out. If it has rows from nodes of the same
-    time, the segments' rows are compared with them, as an export compares the rows that it asks for
+    Segments that the archive already holds are left out. If it has nodes' rows of the same time,
+    the segments' rows are compared with them, as an export compares the rows that it asks for
     again. A later export continues where the segments end.
 
     Parameters
@@ -76,34 +76,34 @@ def import_segments(
         `history/*.zip`, in any order. An unpacked segment has no checksum, so a table that lost
         whole rows at its end isn't noticed.
     asset_id, party_ids, market_ids, account_types
-        Which accounts, as for `load_balance_changes`.
+        The accounts, as for `load_balance_changes`.
     assets
         Symbols and decimals of assets, as for `read_assets`. They override those in the segments.
     labels
-        Own names, as for `export`.
+        Your own names, as for `export`.
     partition
         The period of a file: a "day" in UTC, a "month" or an "hour"; by default the archive's, or a
-        day for a new archive.
+        day for a new one.
     on_bad_rows
-        What happens to a row that the table can't hold: "raise" (DecodeError), or "quarantine",
-        which sets it aside with the reason.
+        How to treat a row that the table can't hold: "raise" (DecodeError), or "quarantine", which
+        sets it aside with the reason.
     progress
         As for `load_balance_changes`.
     dry_run
-        Write nothing: `spans` of the result are what would be imported.
+        Write nothing. The result's `spans` are the plan.
     on_report
         As for `export`.
 
     Returns
     -------
     Run
-        The record of the run.
+        The run's record.
 
     Raises
     ------
     DecodeError
         If a segment is damaged or lacks a table. Segments before it stay imported, unless it is
-        the first or the last of consecutive segments: the blocks of these are read first.
+        the first or the last of consecutive segments, whose blocks are read first.
     IncompleteError
         If a segment lacks its first or last block, two blocks in a row, or a block that it has
         rows of, or if it names another predecessor than the segment before it. If it lacks a
@@ -167,9 +167,9 @@ class _Segments(Source):
         """Return the stretches of segments that the archive doesn't hold.
 
         A segment is held if answers of segments that name its blocks cover its time, and its time
-        is complete. A node's rows that replaced its own are compared. A segment's time, and a
-        stretch, extend to the neighbouring blocks that the archive holds: there is no block
-        between.
+        is complete. If a node's answer has replaced its own, the rows are compared. The time of a
+        segment or a stretch extends to the neighbouring blocks that the archive holds: there is no
+        block between them.
 
         Raises
         ------
@@ -222,15 +222,15 @@ class _Segments(Source):
             near = overlap(self._parts, [(file.first, file.last + 1)])
             rows = writer.rows_of(period) if near else NO_ROWS
             for (start, end), part in self._parts.items():
-                if not (known := within(rows, start, end)).num_rows:
+                if not (old := within(rows, start, end)).num_rows:
                     continue
                 # Compare the segment that should have the last of these rows.
-                moment = int(times_of(known).max())
+                moment = int(times_of(old).max())
                 at = bisect.bisect_left(part[:-1], moment, key=lambda x: span_of([x])[1] - 1)
                 begin = span_of([part[at - 1]])[1] if at else start
                 [sent] = iter_rows([part[at]], self.query.filters)
-                known, new = within(known, begin, moment + 1), pa.Table.from_batches([sent.rows])
-                if merge_rows(known, new, begin, moment + 1).absent.num_rows < known.num_rows:
+                old, new = within(old, begin, moment + 1), pa.Table.from_batches([sent.rows])
+                if merge_rows(old, new, begin, moment + 1).absent.num_rows < old.num_rows:
                     return True
                 # A bad row may stand for one of the archive's.
                 absent += [] if sent.bad_rows else [(moment, moment + 1)]
@@ -247,7 +247,7 @@ class _Segments(Source):
         return [(answer.span, answer.heights) for answer in answers if answer.heights is not None]
 
     def steps(self, start: int, end: int) -> Generator[Step, None, None]:
-        """Yield the rows of a planned stretch: a step for each segment and period."""
+        """Yield the rows of a planned stretch: one step for each segment and period."""
         part, filters, partition = self._parts[start, end], self.query.filters, self.query.partition
         with contextlib.closing(iter_rows(part, filters, self.on_bad_rows)) as parts:
             for rows in parts:

@@ -167,9 +167,9 @@ def _repair_period(
     """
     manifest, bounds = writer.manifest, layout.period_bounds(period, writer.manifest.partition)
     spans, entry = moments.overlap(manifest.evidence.answered, [bounds]), manifest.files.get(period)
-    run.asks(spans)
+    run.note_asked(spans)
     steps = [step for span in spans for step in source.known_rows(*span)]
-    run.sets_aside(bad for step in steps for bad in step.bad_rows)
+    run.set_aside(bad for step in steps for bad in step.bad_rows)
     run.record.source, run.record.block_height = source.client.base_url, source.height
     batches = [batch for step in steps for batch in step.batches]
     old_rows = datafile.NO_ROWS if period in damaged else writer.rows_of(period)
@@ -201,11 +201,11 @@ def _repair_period(
                 f"{stays} sends no row that the archive holds: it is of another network, or has "
                 "lost rows"
             )
-        run.replaces(canonical(conflicts))
+        run.note_conflicts(canonical(conflicts))
         errors.logger.warning("%s now has other rows than before", manifest.changes_file(period))
         evidence = manifest.evidence.updated(proof).without_agreements([bounds])
         writer.put(period, (content, new_entry), evidence, is_losing=True)
-    run.commits(spans)
+    run.note_committed(spans)
     return new_entry != entry
 
 
