@@ -109,7 +109,7 @@ class Slices:
 
         Files are read only to see whether accounts of bad rows have other rows.
         """
-        bad = self._empty.set_aside_whole
+        bad = self._empty.bad_row_warnings
         history = self.history_at(np.array([], np.int64)) if bad else self._empty
         history.warn_about_missing_accounts(quiet=quiet)
 

@@ -30,7 +30,7 @@ def made(demos):
     return demos[0]
 
 
-def test_a_second_demo_goes_on_with_its_archive_and_exports_nothing_new(demos):
+def test_a_second_demo_continues_its_archive_and_exports_nothing_new(demos):
     first, second = demos[1]
     assert "Exported 63,381 balance changes" in first
     assert "Exported 0 balance changes" in second
@@ -80,7 +80,7 @@ def test_the_server_is_gone_when_its_block_is_interrupted():
         requests.get(url, timeout=5)
 
 
-def test_what_the_command_names_to_open_next_runs(demos, monkeypatch):
+def test_the_commands_suggested_next_commands_run(demos, monkeypatch):
     out, (said, _) = demos
     monkeypatch.chdir(out.parent)
     serve, report = re.findall("Open next: balance-analysis (.*)", said)

@@ -43,7 +43,7 @@ Those of one process have in common what the ones before them import.
 """
 
 
-def test_the_public_names_are_those_that_the_stub_imports_sorted_and_all_there():
+def test_public_names_are_those_that_the_stub_imports_sorted_and_complete():
     stub = ast.parse((ROOT / "balance_analysis" / "__init__.pyi").read_text(encoding="utf-8"))
     imported = [n.name for s in stub.body if isinstance(s, ast.ImportFrom) for n in s.names]
     assert sorted(imported) == ba.__all__
@@ -62,7 +62,7 @@ POSITIONAL |= {"path", "paths", "when"}
 @pytest.mark.parametrize(
     "name", [name for name in ba.__all__ if inspect.isfunction(getattr(ba, name))]
 )
-def test_only_what_a_function_works_on_is_positional(name):
+def test_only_a_functions_subject_is_positional(name):
     _, *others = inspect.signature(getattr(ba, name)).parameters.values()
     positional = {each.name for each in others if each.kind is each.POSITIONAL_OR_KEYWORD}
     bounds = {"start", "end"} if name == "time_weighted_average" else set()
@@ -85,9 +85,7 @@ def test_a_frame_with_a_tables_columns_is_selected_from_whatever_is_imported_fir
     assert done.stdout.split() == ["0", "False"], done.stderr
 
 
-def test_a_program_that_only_loads_sees_what_is_not_known_and_has_the_methods_of_a_table(
-    sample_node,
-):
+def test_a_program_that_only_loads_gets_warnings_and_a_tables_methods(sample_node):
     code = (
         "import sys, balance_analysis as ba\n"
         "with ba.Client(sys.argv[1]) as client:\n"
@@ -121,14 +119,14 @@ def test_a_command_imports_only_what_it_needs(commands, tmp_path, sample, sample
         assert unwanted & {*modules} == set(), command
 
 
-def test_every_file_that_the_wheel_is_to_carry_is_there():
+def test_every_file_meant_for_the_wheel_exists():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     carried = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert carried
     assert all((ROOT / source).exists() for source in carried)
 
 
-def test_a_function_that_names_the_package_can_be_sent_to_a_worker():
+def test_a_function_that_uses_the_package_can_be_sent_to_a_worker():
     def loads():
         return ba.export
 

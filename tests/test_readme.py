@@ -37,11 +37,11 @@ def blocks(language):
     return [textwrap.dedent(block) for _, block in matches]
 
 
-def test_readme_is_read_in_one_sitting():
+def test_readme_is_short():
     assert len(README.encode()) <= 10_000
 
 
-def test_the_oldest_python_is_named_alike_and_classifiers_name_what_is_tried():
+def test_the_oldest_python_is_the_same_everywhere_and_classifiers_name_tested_ones():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     oldest = project["requires-python"].removeprefix(">=")
     assert f"With Python {oldest} or newer:" in README
@@ -83,14 +83,14 @@ def test_the_command_line_quickstart_runs(tmp_path, monkeypatch, sample_node):
     assert written == {"demo", "changes.parquet", "pools.xlsx", "archive", "totals.svg"}
 
 
-def test_what_the_quickstarts_write_into_a_clone_is_ignored():
+def test_files_that_the_quickstarts_write_are_ignored_by_git():
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     written = re.findall(r"[\w.]+\.(?:csv|parquet|png|svg|xlsx|html)\b", "".join(blocks("python")))
     written += re.findall(r"-o ([\w.]+)", "".join(blocks("sh")))
     assert {f"/{name}" for name in [*written, "archive/"]} <= {*ignored}
 
 
-def test_what_is_asked_of_a_served_archive_is_answered(sample_node):
+def test_the_served_archives_example_requests_are_answered(sample_node):
     (asked,) = re.findall(r"curl 'http://127\.0\.0\.1:3008(.*)'", NOTEBOOKS)
     answer = requests.get(sample_node + asked, timeout=10).json()
     assert len(answer["balances"]["edges"]) == 5
@@ -111,7 +111,7 @@ def test_every_command_is_documented():
     assert all(f"balance-analysis {command}" in README + NOTEBOOKS for command in COMMANDS)
 
 
-def test_its_figures_of_speed_are_those_that_were_measured():
+def test_readmes_figures_of_speed_are_the_measured_ones():
     (said,) = re.findall(r"500,000 rows load in .*? as a plain loop", README)
     figure = r"\d[\d.,]* (?:s|ms|MB|times|\u00d7)\b"
     assert re.findall(figure, README) == re.findall(figure, said)
@@ -125,7 +125,7 @@ PAGES = {ROOT: README, ROOT / "notebooks": NOTEBOOKS} | {
 
 
 @pytest.mark.parametrize("folder", PAGES, ids=lambda folder: folder.name)
-def test_every_picture_and_link_is_there(folder):
+def test_every_picture_and_link_exists(folder):
     targets = re.findall(r"\]\(([^)#:]+)\)", PAGES[folder])
     assert targets
     assert all((folder / target).exists() for target in targets)
@@ -154,14 +154,14 @@ def names(tmp_path_factory):
     plt.close("all")
 
 
-def test_what_pandas_can_not_do_is_listed_in_full():
+def test_everything_that_pandas_cant_do_is_listed():
     verbs = "diff pct_change describe nlargest / * cumsum hist > to_excel to_sql read_parquet"
     for verb in verbs.split():
         assert any(verb in code for code, _, _ in PANDAS)
 
 
 @pytest.mark.parametrize(("code", "rounds", "advice"), PANDAS)
-def test_pandas_still_can_not_do_it_and_what_we_advise_works(code, rounds, advice, names):
+def test_pandas_still_cant_do_it_and_the_advice_works(code, rounds, advice, names):
     # What fails on a connection may leave something there: the advice works there all the same.
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         known = {**names, "connection": connection}

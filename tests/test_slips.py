@@ -60,7 +60,7 @@ DRAWS = ("plot_balances", "plot_totals", "plot_drawdown", "plot_flows", "plot_ac
 
 @pytest.mark.parametrize("keyword", ["nonsense_keyword", "label"])
 @pytest.mark.parametrize("function", [*everything()])
-def test_a_keyword_that_a_function_does_not_have_is_named(function, keyword):
+def test_an_unknown_keyword_is_named(function, keyword):
     if "style" in inspect.signature(function).parameters:  # whose names matplotlib knows
         pytest.skip("its keywords are those of artists")
     with pytest.raises(TypeError, match=keyword):
@@ -68,7 +68,7 @@ def test_a_keyword_that_a_function_does_not_have_is_named(function, keyword):
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_matplotlib_names_a_keyword_that_a_picture_does_not_have(name):
+def test_matplotlib_names_a_pictures_unknown_keyword(name):
     accounts = TABLE.groupby([*ba.ACCOUNT_KEY], observed=True)
     account = ba.to_table(accounts.get_group(next(iter(accounts.groups))))
     with pytest.raises((AttributeError, TypeError), match="nonsense_keyword"):
@@ -83,7 +83,7 @@ def run(function, argument, rest):
 
 @pytest.mark.parametrize("wrong", [URL, FILE, None, TABLE])
 @pytest.mark.parametrize(("function", "rest"), [*functions({"client"})])
-def test_what_is_no_client_is_refused(function, rest, wrong, tmp_path, monkeypatch):
+def test_a_value_that_is_not_a_client_is_refused(function, rest, wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TypeError, match=r"expected a Client, not .* ba\.Client\('http"):
         run(function, wrong, rest)
@@ -92,7 +92,7 @@ def test_what_is_no_client_is_refused(function, rest, wrong, tmp_path, monkeypat
 
 @pytest.mark.parametrize("wrong", [str(FILE), None, TABLE["balance"], [TABLE]])
 @pytest.mark.parametrize(("function", "rest"), [*functions({"table", "data"}), *computing()])
-def test_what_is_no_table_is_refused(function, rest, wrong, tmp_path, monkeypatch):
+def test_a_value_that_is_not_a_table_is_refused(function, rest, wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TypeError, match=r"table as a pandas DataFrame, not .*Archive\.r"):
         run(function, wrong, rest)
@@ -117,7 +117,7 @@ def test_what_is_no_table_is_refused(function, rest, wrong, tmp_path, monkeypatc
         (lambda: ba.Archive("x").select(), ba.ArchiveError, "not an archive"),
     ],
 )
-def test_other_slips_are_refused(call, error, says, tmp_path, monkeypatch):
+def test_other_wrong_arguments_are_refused(call, error, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=says):
         call()

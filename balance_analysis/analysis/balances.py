@@ -1,4 +1,4 @@
-"""Balances at instants, at the points of a grid or at every change, and their largest holders.
+"""Balances at moments, at the points of a grid or at every change, and their largest holders.
 
 A balance is a right-open step: it holds from its row's timestamp until the account's next row.
 """
@@ -32,7 +32,7 @@ from balance_analysis.analysis.grid import (
 )
 from balance_analysis.analysis.history import AccountSlices, History
 from balance_analysis.analysis.steps import (
-    ALWAYS,
+    MIN_TIME,
     Steps,
     as_of,
     map_blocks,
@@ -60,14 +60,14 @@ _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 @any_source
 def balance_at(source: AccountSlices, at: Instant | Iterable[Instant]) -> Iterator[pd.DataFrame]:
-    """Return the balance of every account at one or several instants.
+    """Return the balance of every account at one or several moments.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     at
-        One instant or several; UTC if without a time zone. A row at exactly that time counts.
+        One moment or several; UTC if without a time zone. A row at exactly that time counts.
 
     Returns
     -------
@@ -75,18 +75,18 @@ def balance_at(source: AccountSlices, at: Instant | Iterable[Instant]) -> Iterat
         One row per account, sorted by `ACCOUNT_KEY` (category of str): `balance`
         (decimal128(38, 0), in the asset's smallest unit; NA if unknown, because the account has no
         row yet or may have changed since) and `since` (datetime64[us, UTC], the timestamp of the
-        row that set the balance; NaT if unknown). For several instants, one row per account and
-        instant, in the order you passed them, with `timestamp` (datetime64[us, UTC]) before
+        row that set the balance; NaT if unknown). For several moments, one row per account and
+        moment, in the order you passed them, with `timestamp` (datetime64[us, UTC]) before
         `balance`. At the end of a known interval, the balance is the one held until then, even if
-        the table lacks a change in that very microsecond. A warning names the first instant
-        outside all known intervals at which no balance is known.
+        the table lacks a change in that very microsecond. A warning names the first moment outside
+        all known intervals at which no balance is known.
 
     Raises
     ------
     CheckError
         If two rows of one account and timestamp differ in balance.
     ValueError, TypeError
-        If an instant is invalid.
+        If a moment is invalid.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def balance_at(source: AccountSlices, at: Instant | Iterable[Instant]) -> Iterat
 
 
 def held_at(history: History, instants: Ints) -> pd.DataFrame:
-    """Return the result of `balance_at` for several instants (in microseconds)."""
+    """Return the result of `balance_at` for several moments (in microseconds)."""
     points, order = np.unique(instants, return_inverse=True)
     steps = history.at(points)
     check_cells(len(steps), len(points))
@@ -128,15 +128,15 @@ def held_at(history: History, instants: Ints) -> pd.DataFrame:
             **repeat_ids(history.accounts, len(order)),
             "timestamp": to_times(np.tile(instants, len(steps))),
             "balance": int128.to_balances(int128.take(steps.words, rows), is_known),
-            "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
+            "since": to_times(np.where(is_known, steps.times[rows], MIN_TIME)),
         }
     )
 
 
 def warn_outside(history: History, instants: Ints, is_known: Mask) -> None:
-    """Warn about the first instant outside the known intervals at which no balance is known.
+    """Warn about the first moment outside the known intervals at which no balance is known.
 
-    `is_known` has a flag for each account and instant, account by account.
+    `is_known` has a flag for each account and moment, account by account.
     """
     known = [*clipped(history.known or (), history.start, EVER[1])]
     if not known or not len(is_known):
@@ -182,8 +182,8 @@ def balance_series(
         The columns that identify a holder, such as "party_id"; they replace `ACCOUNT_KEY` in the
         result: see `holders`. A holder's balance is unknown while one of its accounts' is.
     layout
-        "wide": a column for each account, each of which takes some 5 kB; for 100,000 accounts or
-        more choose "long": a row for each account and point.
+        "wide": a column for each account, which takes some 5 kB; for 100,000 accounts or more
+        choose "long": a row for each account and point.
     tz
         The time zone of days, which may have 23 or 25 hours, and of the result's timestamps. By
         default UTC.
@@ -194,8 +194,8 @@ def balance_series(
         Wide: the index is `timestamp` (datetime64[us, tz]); the columns have the levels
         `ACCOUNT_KEY`, sorted; each cell is the balance at that moment (decimal128(38, 0), in the
         asset's smallest unit), NA if unknown. Without `freq`, each timestamp of the table in
-        [start, end) has a row, and so has `start` if you pass it. With `by`, a moment has a row
-        if a group that has a row there is known.
+        [start, end) has a row, and so has `start` if you pass it. With `by`, a moment has a row if
+        a known group has one there.
 
         Long: `ACCOUNT_KEY` (category of str), `timestamp`, `balance` and `state` (category of str),
         sorted by account and time. States: "observed" (the account has a row at exactly that
@@ -313,8 +313,8 @@ def _cells(steps: Steps, points: Ints) -> tuple[Ints, NDArray[np.int8]]:
         cells = slice(first * height, (first + len(block)) * height)
         block.words.take(rows, axis=0, out=words[cells], mode="clip")  # "raise" would copy
         block_states = states[cells]
-        is_hit = np.append(points, ALWAYS)[reached] == block.times
-        hits = np.flatnonzero(is_hit & block.is_row)  # an opening may stand at ALWAYS
+        is_hit = np.append(points, MIN_TIME)[reached] == block.times
+        hits = np.flatnonzero(is_hit & block.is_row)  # an opening may stand at MIN_TIME
         block_states[block.numbers[hits] * height + reached[hits]] = _OBSERVED
         if not block.is_row.all():
             block_states[~block.is_row[rows]] = _OPENING
@@ -361,14 +361,14 @@ def holders(
     n: int | None = None,
     tz: Zone | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Return the holders of each asset at an instant, the largest first.
+    """Return the holders of each asset at a moment, the largest first.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     at
-        The instant; in `tz` if without a time zone. By default just before the end of the known
+        The moment; in `tz` if without a time zone. By default just before the end of the known
         intervals, or at the last row if that is later.
     by
         The columns that identify a holder, within each asset. By default each account is a holder;
@@ -379,7 +379,7 @@ def holders(
     n
         Maximum number of holders of each asset; by default all, including those that hold nothing.
     tz
-        The time zone of an instant without one. By default UTC.
+        The time zone of a moment without one. By default UTC.
 
     Returns
     -------
@@ -391,8 +391,8 @@ def holders(
           unit), NA if all are unknown
         - `share`: `balance` as a part of all known balances of the asset (float64, NaN if the
           balance is unknown or nobody holds anything)
-        - `cumulative_share`: the share of this holder and those above it together (float64, NaN
-          where `share` is)
+        - `cumulative_share`: the joint share of this holder and those above it (float64, NaN where
+          `share` is)
         - `accounts`, `unknown`: the number of the holder's accounts, and of those whose balance is
           unknown at that time and therefore missing in `balance` (int64).
 
@@ -498,7 +498,7 @@ def compare(
         - `change`: `after` - `before`, and `change_percent`: `change` in percent of the size of
           `before` (float64, NaN if that is 0). Both are missing if `before` or `after` is unknown.
         - `state` (category of str): "new" (`before` is 0), "gone" (`after` is 0), "changed", "same"
-          or "unknown" (`before` or `after` is)
+          or "unknown" (`before` or `after` is unknown)
         - `accounts`, `unknown`: the number of the holder's accounts, and of those whose balance is
           unknown at one of the moments (int64).
 

@@ -43,7 +43,7 @@ def any_source(
     """Let a function that yields a frame per slice take any source and return one frame.
 
     The source's names are copied to the result's attrs. A long result also gets `symbol` and
-    `label` as its first columns, as from `labelled`, unless it has such columns itself.
+    `label` as its first columns, as from `labelled`, unless it already has them.
     """
 
     def frames(slices: AccountSlices, *args: P.args, **options: P.kwargs) -> Iterator[pd.DataFrame]:
@@ -115,7 +115,7 @@ RESERVED_COLUMNS: Final = frozenset(
         "zero_share",
     )
 )
-"""Result columns: callers can't group by a column called one of these."""
+"""Columns of results: callers can't group by a column with one of these names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def each_group(
     names
         The columns to group by. With the party among them, each slice has complete groups.
     grid
-        Restricts the rows to those it needs; `None` for all.
+        Restricts the rows to those that it needs; `None` for all.
     part
         Returns the cells of a slice's accounts.
     finish

@@ -1,4 +1,4 @@
-"""Compute deltas of rows and flows of periods, and compare them with a ledger of flows."""
+"""Compute the deltas of rows and the flows of periods, and compare deltas with a ledger."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def flows(
     by
         The columns to group by, within each asset: see `totals`. A group's flows are the sums of
         its accounts' flows, so a transfer between two of them counts as inflow and as outflow,
-        unless `internal` separates it, as in `summarize_parties`.
+        unless `internal` separates transfers, as in `summarize_parties`.
     start, end
         The interval, half-open; in `tz` if without a time zone. By default it begins with the
         period of the first row, or with the known interval of that row if that begins within the
@@ -142,8 +142,8 @@ def flows(
     value
         The column of the long layout that fills the cells of the wide one.
     internal
-        Whether to separate transfers between accounts of a group in one block: they are then in
-        the column `internal`, and `inflow` and `outflow` are from and to others.
+        Whether to separate transfers between accounts of a group in one block: they are then in the
+        column `internal`, and `inflow` and `outflow` are those from and to others.
     tz
         The time zone of days and of the result's timestamps. By default UTC.
 
@@ -163,13 +163,13 @@ def flows(
           (int64).
         - `active`: the number of accounts with such a row (int64).
         - `unknown`: the number of rows whose delta is unknown, because they are an account's first
-          row without an opening, or the first after an unknown stretch; no flow includes their
-          change (int64).
+          row without an opening, or the first after an unknown stretch; no flow includes them
+          (int64).
 
         Wide: the index is the `start` of every period of the interval (datetime64[us, tz]); the
         columns are the groups, with the levels `by`. Each cell is `value` as in the long layout; if
-        that has no row, 0 if every change is known, else NA. Amounts are also NA if every change of
-        the period is unknown, as on the day of an account's first row. Counts are Int64.
+        that has no row, it is 0 if every change is known, else NA. Amounts are also NA if every
+        change of the period is unknown, as on the day of an account's first row. Counts are Int64.
 
     Raises
     ------
@@ -330,8 +330,8 @@ def flow_frame(
 ) -> pd.DataFrame:
     """Return `flows` in the long layout, with the wanted amounts, from the cells of `flows_of`.
 
-    With `full`, every group and period has a row, and `is_known` says whether every change of it is
-    known: if so, amounts and counts (Int64) are 0 without rows in the table, else NA. Amounts are
+    With `full`, every group and period has a row, and `is_known` is whether all of its changes are
+    known. Without a row in the table, amounts and counts (Int64) are then 0, else NA. Amounts are
     also NA if every change of the period is unknown.
     """
     flows, *changes = cells
@@ -401,11 +401,11 @@ def _are_known(history: History, grid: Grid, flows: door.Cells, measures: Column
 
 
 def gained(grid: Grid, first: int, sums: door.Cells) -> Columns:
-    """Return what groups gained in each period, block by block, as `inflow`."""
+    """Return each group's joint gains in each period, summed over blocks, as `inflow`."""
     groups, words = sums.columns["groups"], sums.columns["gained"]
     periods = count_before(grid.edges - 1, sums.columns["times"]) - 1
     begins = np.flatnonzero(schema.are_heads([groups, periods]))
-    is_gain = (words[:, -1] >= 0) & sums.columns["is_row"]  # openings are no changes
+    is_gain = (words[:, -1] >= 0) & sums.columns["is_row"]  # openings aren't changes
     inflow = int128.sum_words(words * is_gain[:, None], begins)
     groups, periods = groups.take(begins).astype(np.int64), periods.take(begins)
     is_gain = ~int128.is_zero(inflow) & (periods >= 0) & (periods < len(grid))
@@ -445,32 +445,31 @@ _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amou
 
 @door.any_source
 def reconcile(source: AccountSlices, flows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Compare balance changes with an independent list of flows, and return what differs.
+    """Compare balance changes with an independent list of flows, and return the differences.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     flows
-        What accounts got and gave, block by block, such as the export of a ledger: `ACCOUNT_KEY`,
+        The flows of accounts, block by block, such as the export of a ledger: `ACCOUNT_KEY`,
         `timestamp` and `net` (integers or Arrow decimals, in the asset's smallest unit). Several
         flows of one account and timestamp add up.
 
     Returns
     -------
     pandas.DataFrame
-        One row for each account and timestamp at which the two differ, sorted; empty where they
-        agree: `ACCOUNT_KEY` (category of str), `timestamp` (datetime64[us, UTC]), `delta` and
-        `net`, NA where there is none, and `difference`, delta - net, where a missing one counts as
-        0 (decimal128(38, 0), in the asset's smallest unit), and `reason` (category of str): "no
-        row" for a flow, "no flow" for a row that changes a balance, or "other amount".
+        One row for each account and timestamp at which the two differ, sorted: `ACCOUNT_KEY`
+        (category of str), `timestamp` (datetime64[us, UTC]), `delta` and `net` (NA if there is no
+        row or no flow), `difference` (delta - net, with 0 for NA; all three decimal128(38, 0), in
+        the asset's smallest unit), and `reason` (category of str): "no row" for a flow, "no flow"
+        for a row that changes a balance, or "other amount".
 
-        An account's first row has no delta unless an opening says what was before it, so it isn't
-        compared, and neither is the first one behind a stretch that is not known. Nor is a flow
-        whose row the source may lack: in such a stretch, from before the source's start, of an
-        account that its filters or a selection left out, or that lost rows since, or at the moment
-        of a bad row. `attrs["balance_analysis"]["not_compared"]` counts these.
-        EXTERNAL accounts, whose balances nodes don't keep, are left out.
+        Two kinds aren't compared; `attrs["balance_analysis"]["not_compared"]` counts them. Rows
+        whose delta is unknown: an account's first row without an opening, or the first one after an
+        unknown stretch. Flows whose row the source may lack: in an unknown stretch, before the
+        source's start, at the moment of a bad row, or of an account that lost rows or that filters
+        or a selection excluded. EXTERNAL accounts, whose balances nodes don't keep, are left out.
 
     Raises
     ------
@@ -498,13 +497,13 @@ def reconcile(source: AccountSlices, flows: pd.DataFrame) -> Iterator[pd.DataFra
     ledger = _read_flows(flows)
     ids, numbers = schema.distinct_ids(ledger[schema.ACCOUNT_KEY])
     accounts = pd.MultiIndex.from_frame(ids.astype("str"))
-    ledger["is_known"] = _would_show(source.outline, ids, numbers, microseconds(ledger))
+    ledger["is_known"] = _would_have_rows(source.outline, ids, numbers, microseconds(ledger))
 
     def compared(history: History) -> tuple[Mask, tuple[pd.DataFrame, int]]:
-        is_its = accounts.isin(pd.MultiIndex.from_frame(history.accounts.astype("str")))
+        is_here = accounts.isin(pd.MultiIndex.from_frame(history.accounts.astype("str")))
         rows = row_deltas(history).rename(columns={"delta": "net"})
         rows["is_known"] = rows["net"].notna()
-        return is_its, _differences(rows, ledger[is_its[numbers]])
+        return is_here, _differences(rows, ledger[is_here[numbers]])
 
     seen, results = zip(*source.map(compared), strict=True)
     rest = ledger[~np.logical_or.reduce(seen)[numbers]]  # of accounts without a row
@@ -523,10 +522,10 @@ def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
     return to_frame(to_arrow(flows.assign(balance=flows["net"]))).rename(columns={"balance": "net"})
 
 
-def _would_show(outline: History, ids: pd.DataFrame, numbers: Ints, times: Ints) -> Mask:
-    """Return whether a source would have a row at a time, of the account of a number, if one was.
+def _would_have_rows(outline: History, ids: pd.DataFrame, numbers: Ints, times: Ints) -> Mask:
+    """Return a mask of the flows whose row a source would contain, if the flow is real.
 
-    Numbers are places in `ids`, distinct accounts.
+    `numbers` are the flows' accounts, as places in `ids`, and `times` their timestamps.
     """
     accounts, own = (pd.MultiIndex.from_frame(x.astype("str")) for x in (ids, outline.accounts))
     is_whole = accounts.isin(own[~outline.is_changed])
@@ -534,16 +533,16 @@ def _would_show(outline: History, ids: pd.DataFrame, numbers: Ints, times: Ints)
     is_known = are_known(outline.known, times, times + 1) & (times >= outline.start)
     for bad in outline.set_aside:
         if bad.account is not None:
-            is_its = accounts.isin([bad.account])[numbers]
-            is_known &= ~(is_its & (times >= bad.span[0]) & (times < bad.span[1]))
-    shown: Mask = is_known & is_whole[numbers]
-    return shown
+            is_same = accounts.isin([bad.account])[numbers]
+            is_known &= ~(is_same & (times >= bad.span[0]) & (times < bad.span[1]))
+    would_have: Mask = is_known & is_whole[numbers]
+    return would_have
 
 
 def _differences(rows: pd.DataFrame, ledger: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """Return where deltas and flows, both in `net`, differ, and how many are not compared.
 
-    `is_known` says of a row whether its delta is known, of a flow whether it had a row.
+    `is_known` is whether a row's delta is known, or whether the source would have a flow's row.
     """
     names = [*_ROW, "net", "is_known"]
     sides = [side[names].assign(is_flow=side is ledger) for side in (rows, ledger)]

@@ -171,7 +171,7 @@ def fitting_grid(start: int, end: int, most: int) -> tuple[str, Grid]:
 
 
 def grid_at(instants: Ints) -> Grid:
-    """Return a grid whose points are instants (ascending): each period ends at the next one."""
+    """Return a grid whose points are moments (ascending): each period ends at the next one."""
     return Grid(np.append(instants, instants[-1:] + 1), instants, dt.UTC)
 
 
@@ -194,7 +194,7 @@ def check_cells(accounts: int, points: int) -> None:
 
 
 def count_before(edges: Ints, times: Ints) -> Ints:
-    """Return the number of edges (ascending) before each time: a fast `numpy.searchsorted`.
+    """Return the number of edges (ascending) before each time, as `numpy.searchsorted` does.
 
     If all periods but the first and the last have one length, it takes a tenth of the time.
     """
@@ -355,12 +355,12 @@ def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> 
 
 
 def to_instants(when: Instant | Iterable[Instant], zone: dt.tzinfo = dt.UTC) -> tuple[Ints, bool]:
-    """Convert one instant or several to microseconds, rounded down; also return whether it was one.
+    """Convert one moment or several to microseconds, rounded down; also return whether it was one.
 
     Raises
     ------
     TypeError, ValueError
-        If an instant is invalid.
+        If a moment is invalid.
     """
     if isinstance(when, pd.DataFrame):
         raise TypeError("expected a moment, not a DataFrame: the table comes first")

@@ -1,4 +1,4 @@
-"""Open a table for arithmetic: its accounts as step functions, when they are known, what it lacks.
+"""Open a table for arithmetic: its accounts as step functions, their known time, missing accounts.
 
 `open_history` checks and sorts the rows once; all other functions take the history. A balance seen
 at one moment is known at a later one if the table has every change between the two. A table without
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import Frequency, Grid, make_grid
-from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
+from balance_analysis.analysis.steps import MAX_TIME, MIN_TIME, Steps, name_of
 from balance_analysis.errors import logger
 from balance_analysis.table import frame as frames
 from balance_analysis.table.evidence import SetAside
@@ -61,7 +61,7 @@ class History:
     Attributes
     ----------
     rows
-        The table's changes, as returned by `frame.to_frame`, without openings and attrs. Those of
+        The table's changes, as returned by `frame.to_frame`, without openings and attrs. Changes of
         holders (see `totals.merged`) have no balance.
     accounts
         Each account's `ACCOUNT_KEY` (category of str, categories sorted and all in use), sorted,
@@ -146,15 +146,15 @@ class History:
 
     def over(self, grid: Grid) -> Steps:
         """Return the steps, bounded by the known intervals, for a grid's periods."""
-        return self.known_steps(int(max(grid.edges[-1:], default=NEVER)))
+        return self.known_steps(int(max(grid.edges[-1:], default=MAX_TIME)))
 
     def at(self, moments: Ints) -> Steps:
         """Return the steps, bounded by the known intervals, for moments (in microseconds).
 
-        The end of a known interval returns the balance held until then: a table that ends at
-        midnight answers for midnight.
+        At the end of a known interval, the balance held until then is known: a table that ends at
+        midnight has the balances of midnight.
         """
-        steps = self.known_steps(int(moments.max(initial=ALWAYS)) + 1)
+        steps = self.known_steps(int(moments.max(initial=MIN_TIME)) + 1)
         if steps.valid_until is None:
             return steps
         begun = {bad.span[0] for bad in self.set_aside}
@@ -170,7 +170,7 @@ class History:
         freq: Frequency | Grid | None = None,
         **bounds: Any,  # noqa: ANN401 - start, end and tz
     ) -> Grid:
-        """Return the periods of a frequency and bounds: see `make_grid`; return a grid as it is.
+        """Return the periods of a frequency and bounds, or the given grid: see `make_grid`.
 
         Raises
         ------
@@ -188,19 +188,19 @@ class History:
 
     @property
     def start(self) -> int:
-        """The moment since which the table has every change; `ALWAYS` if not stated."""
+        """The moment since which the table has every change; `MIN_TIME` if not stated."""
         start = self.notes.start
-        return ALWAYS if start is None else start
+        return MIN_TIME if start is None else start
 
     @property
     def has_openings(self) -> bool:
         """Whether the table has rows before its start."""
-        return self.start != ALWAYS and not self.steps.is_row[self.steps.times > ALWAYS].all()
+        return self.start != MIN_TIME and not self.steps.is_row[self.steps.times > MIN_TIME].all()
 
     @property
     def left_out(self) -> list[str]:
-        """Warnings about accounts missing from sums because the table has no row of them."""
-        known, warnings = self.known, self.set_aside_whole
+        """Warnings about accounts that sums leave out because the table has no row of them."""
+        known, warnings = self.known, self.bad_row_warnings
         if known is None:
             return warnings
         if not known:
@@ -220,8 +220,8 @@ class History:
         return warnings
 
     @property
-    def set_aside_whole(self) -> list[str]:
-        """The warning about bad rows of accounts that have no other row; empty without any."""
+    def bad_row_warnings(self) -> list[str]:
+        """The warning about accounts whose rows were all set aside; empty if there are none."""
         bad = [x for x in self.set_aside if x.account and not self.is_of(x).any()]
         rows = count_text(len(bad), "row")
         return [f"accounts are left out if all of their rows were set aside ({rows})"] * bool(bad)
@@ -229,11 +229,11 @@ class History:
     def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
         """Warn, once per table, about accounts missing from sums.
 
-        Without `quiet` the sums are of changes, in which quiet accounts aren't missing.
+        With `quiet=False` the sums are of changes, in which accounts without a change don't matter.
         """
         notes = self.attrs.get(ATTRS_KEY, {})
-        for warning in self.left_out if quiet else self.set_aside_whole:
-            # A mask that takes whole accounts out keeps the notes, but not the number of rows.
+        for warning in self.left_out if quiet else self.bad_row_warnings:
+            # A mask that drops whole accounts keeps the notes, but not the number of rows.
             key = notes.get(EVIDENCE_KEY), notes.get(ROWS_KEY), len(self.rows)
             _warn_once(warning, *map(str, key))
 
@@ -249,24 +249,24 @@ class History:
             self, rows=rows, accounts=accounts, steps=steps, extent=extent, is_changed=changed
         )
 
-    def known_steps(self, until: int = NEVER) -> Steps:
+    def known_steps(self, until: int = MAX_TIME) -> Steps:
         """Return the steps, each known only as long as every change is, up to a moment."""
         steps = self.steps
         if not len(steps.times) or steps.valid_until is not None:
             return steps
         # An account without an opening held nothing until the known intervals begin.
-        begin = self.known[0][0] if self.known and self.notes.nothing_before else ALWAYS
+        begin = self.known[0][0] if self.known and self.notes.nothing_before else MIN_TIME
         heads = steps.times[steps.heads]
-        first = int(np.where(heads == ALWAYS, begin, heads).min())
+        first = int(np.where(heads == MIN_TIME, begin, heads).min())
         every = [] if self.known is None else gaps_between(self.known, *EVER)
         gaps = [gap for gap in every if gap[0] < until and gap[1] > first + 1]
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
         if not (gaps or of_accounts or self.is_changed.any()):
             return steps
         starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
-        after = np.where(steps.times == ALWAYS, begin, np.minimum(steps.times, NEVER - 1)) + 1
+        after = np.where(steps.times == MIN_TIME, begin, np.minimum(steps.times, MAX_TIME - 1)) + 1
         place = np.searchsorted(ends, after, side="right")
-        valid_until = np.maximum(after, np.append(starts, NEVER)[place])
+        valid_until = np.maximum(after, np.append(starts, MAX_TIME)[place])
         for bad in of_accounts:
             start, end = bad.span
             is_affected = np.repeat(self.is_of(bad), np.diff(steps.bounds))
@@ -274,8 +274,8 @@ class History:
             valid_until[places] = np.minimum(valid_until[places], np.maximum(after[places], start))
         places = np.repeat(self.is_changed, np.diff(steps.bounds))
         valid_until[places] = after[places]
-        valid_until[valid_until >= steps.nexts] = NEVER
-        return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
+        valid_until[valid_until >= steps.nexts] = MAX_TIME
+        return steps if np.all(valid_until == MAX_TIME) else replace(steps, valid_until=valid_until)
 
     def is_of(self, bad: SetAside) -> Mask:
         """Return a mask of the accounts (or holders) that a bad row belongs to."""
@@ -288,7 +288,7 @@ class History:
 
 
 class AccountSlices(Protocol):
-    """Accounts in slices, cut where the party or the asset changes. A history is one slice."""
+    """Accounts in slices, cut between parties or assets. A history is one slice."""
 
     @property
     def attrs(self) -> dict[Any, Any]:
@@ -303,8 +303,8 @@ class AccountSlices(Protocol):
     ) -> Iterator[T]:
         """Yield a function's results for all slices.
 
-        `grid` restricts the rows to those it needs, by default all; with `per_point`, the result
-        has a cell for each account and point of the grid.
+        `grid` restricts the rows to those that it needs; with `per_point`, the result has a cell
+        for each account and point of the grid.
         """
 
     def history_at(self, moments: Ints) -> History:
@@ -399,7 +399,7 @@ def _from_nothing(steps: Steps) -> Steps:
     before = np.cumsum(np.append(0, steps.is_row[steps.heads]))
     return Steps(
         steps.bounds + before,
-        np.insert(steps.times, heads, ALWAYS),
+        np.insert(steps.times, heads, MIN_TIME),
         np.insert(steps.words, heads, 0, axis=0),
         np.insert(steps.is_row, heads, False),
     )
@@ -410,10 +410,10 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, Steps]
     if isinstance(table, pd.DataFrame):
         table = table.copy(deep=False)
         table.attrs = {}  # pandas copies attrs with each column selected
-    found = _find_accounts(table)
-    if found is None:
+    heads_and_accounts = _find_accounts(table)
+    if heads_and_accounts is None:
         return _read_table(frames.merge_duplicates(frames.to_frame(frames.to_arrow(table))))
-    heads, accounts = found
+    heads, accounts = heads_and_accounts
     rows = table[list(COLUMNS)]
     wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
     other = [name for name in ACCOUNT_KEY if rows[name].array.categories is not wanted[name]]
@@ -440,7 +440,7 @@ def _find_accounts(table: pd.DataFrame) -> tuple[Ints, pd.DataFrame] | None:
     codes, times = [table[name].array.codes for name in ACCOUNT_KEY], frames.microseconds(table)
     is_head = are_heads(codes)
     heads = np.flatnonzero(is_head)
-    lacks = np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes)
+    lacks = np.any(times[heads] == MIN_TIME) or any(np.any(code[heads] < 0) for code in codes)
     if lacks or not np.all(is_head[1:] | (times[1:] > times[:-1])):
         return None
     ids = {name: frames.sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY}
@@ -454,7 +454,7 @@ def are_known(known: Known | None, begins: Ints, stops: Ints) -> Mask:
     spans = [EVER] if known is None else known
     starts = np.array([start for start, _ in spans], np.int64)
     # The sentinel at the end matches periods before the first interval.
-    ends = np.array([*(end for _, end in spans), ALWAYS])
+    ends = np.array([*(end for _, end in spans), MIN_TIME])
     covered: Mask = stops <= ends[np.searchsorted(starts, begins, side="right") - 1]
     return covered
 

@@ -113,7 +113,7 @@ def subtract(words: Ints, others: Ints, *, out: Ints | None = None) -> Ints:
 
 
 def _borrow(columns: Sequence[tuple[Ints, Ints]], out: Ints) -> Ints:
-    """Complete differences of words, those of two columns each, to differences of amounts."""
+    """Subtract the borrows from differences of words, given the columns that were subtracted."""
     borrows = None
     for place, (left, right) in enumerate(columns[:-1], start=1):
         is_less = left.view(np.uint64) < right.view(np.uint64)
@@ -336,20 +336,20 @@ def running_maxima(words: Ints, starts: Ints) -> Ints:
     count = len(words)
     is_peak = np.zeros(count, bool)
     is_peak[starts] = True
-    segments = np.cumsum(is_peak)
+    plateaus = np.cumsum(is_peak)
     width = ROOM - count.bit_length()
     *lower, last = digits_of(words, width)
     leads = np.ones(count, bool)
-    # A segment is a stretch in which the maximum's digits compared so far are the same. The next
-    # digit's maximum is then one over (segment, digit), without amounts whose digits are less.
+    # On a plateau, the maximum's digits compared so far are the same. The next digit's maximum is
+    # then one over (plateau, digit), without amounts whose digits are less.
     for digit in (last + (1 << (width - 1)), *reversed(lower)):
-        keys = segments << np.int64(width)
+        keys = plateaus << np.int64(width)
         keys += digit * leads
         maxima = np.maximum.accumulate(keys)
         leads &= keys == maxima
         is_peak[1:] = maxima[1:] != maxima[:-1]
-        segments = np.cumsum(is_peak)
-    result: Ints = np.flatnonzero(is_peak)[segments - 1]
+        plateaus = np.cumsum(is_peak)
+    result: Ints = np.flatnonzero(is_peak)[plateaus - 1]
     return result
 
 

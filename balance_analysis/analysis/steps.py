@@ -29,11 +29,11 @@ from balance_analysis.table.schema import Ints, Mask
 
 Columns = dict[str, "NDArray[Any]"]
 
-ALWAYS: Final = np.iinfo(np.int64).min
+MIN_TIME: Final = np.iinfo(np.int64).min
 """The time of an opening balance without a time; numpy reads this number as NaT."""
 
-NEVER: Final = np.iinfo(np.int64).max
-"""A time that never comes: that of a balance which is never known."""
+MAX_TIME: Final = np.iinfo(np.int64).max
+"""A time after all others: that of a balance that is never known."""
 
 BLOCK: Final = 1 << 17
 """Rows and cells per block: arrays of a megabyte."""
@@ -60,7 +60,7 @@ class Steps:
         A mask of the rows that are changes of the table; the others are opening balances.
     valid_until
         The time until which each balance is known, if that is before the account's next row (in
-        microseconds), else `NEVER`. `None` if it is `NEVER` for all.
+        microseconds), else `MAX_TIME`. `None` if it is `MAX_TIME` for all.
     """
 
     bounds: Ints
@@ -101,9 +101,9 @@ class Steps:
 
     @property
     def nexts(self) -> Ints:
-        """The time of the account's next row, for each row; `NEVER` for the last one."""
-        nexts = np.append(self.times[1:], NEVER)
-        nexts[self.bounds[1:] - 1] = NEVER
+        """The time of the account's next row, for each row; `MAX_TIME` for the last one."""
+        nexts = np.append(self.times[1:], MAX_TIME)
+        nexts[self.bounds[1:] - 1] = MAX_TIME
         return nexts
 
     @property
@@ -137,7 +137,7 @@ class Steps:
         return self._of(bounds, np.repeat(is_wanted, sizes))
 
     def needed_at(self, points: Ints) -> Steps:
-        """Return steps with the same balances at some points; drop rows if most are needless."""
+        """Return steps with the same balances at some points, dropping rows if few are needed."""
         if len(self.times) < 2 * len(self) * (len(points) + 1):
             return self
         reached = count_before(points, self.times)
@@ -252,7 +252,7 @@ def with_amounts(frame: pd.DataFrame, **amounts: tuple[Ints, Mask | None]) -> pd
 
 
 def events(steps: Steps) -> Columns:
-    """Return the steps, and a step to 0 wherever a balance ceases to be known.
+    """Return the steps, and a step to 0 at each moment at which a balance ceases to be known.
 
     Returns
     -------
@@ -280,7 +280,7 @@ def as_of(steps: Steps, points: Ints, reached: Ints | None = None) -> tuple[Ints
 
     Results are ordered by account, then point. If the balance is unknown, the row is the last one
     up to the point, or the account's first one. Points are in microseconds, ascending; `reached` is
-    the number of points before each row, if it is at hand.
+    the number of points before each row, if already computed.
     """
     reached = count_before(points, steps.times) if reached is None else reached
     is_tail = np.append(steps.is_head[1:], True)[: len(reached)]
@@ -345,7 +345,7 @@ def cut(steps: Steps, edges: Ints) -> Pieces:
     begins, stops, accounts = edges[:-1], edges[1:], len(steps)
     reached = count_before(begins, steps.times)
     held, is_known = as_of(steps, begins, reached)
-    inner = np.flatnonzero((reached > 0) & (steps.times < np.append(edges, NEVER)[reached]))
+    inner = np.flatnonzero((reached > 0) & (steps.times < np.append(edges, MAX_TIME)[reached]))
     cells = steps.numbers[inner] * len(begins) + reached[inner] - 1
     within = np.bincount(cells, minlength=len(held))
     starts = np.arange(len(held)) + np.cumsum(within) - within
@@ -355,7 +355,7 @@ def cut(steps: Steps, edges: Ints) -> Pieces:
     rows[stale] = rows[stale + 1]
     times = steps.times[rows]
     times[starts] = np.tile(begins, accounts)
-    ends = np.append(times[1:], NEVER)[: len(times)]
+    ends = np.append(times[1:], MAX_TIME)[: len(times)]
     ends[starts + within] = np.tile(stops, accounts)
     valid_until = ends if steps.valid_until is None else steps.valid_until[rows]
     known_for = np.clip(valid_until, times, ends) - times
@@ -377,7 +377,7 @@ def sort_keys(words: Ints) -> NDArray[np.float64]:
 def downsample(
     times: Ints, *levels: NDArray[np.number[Any]], columns: int, starts_known: Mask
 ) -> Ints:
-    """Return the points to draw of one or several step functions with steps at the same times.
+    """Return the points to draw for one or several step functions with steps at the same times.
 
     Parameters
     ----------

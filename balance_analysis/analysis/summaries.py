@@ -15,7 +15,7 @@ from balance_analysis.analysis.flows import flow_measures, flows_of, gained
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, grid_at, to_times
 from balance_analysis.analysis.history import AccountSlices, History
 from balance_analysis.analysis.steps import (
-    ALWAYS,
+    MIN_TIME,
     Columns,
     Pieces,
     Steps,
@@ -170,7 +170,7 @@ def drawdown(
         if "balance" not in rows:
             rows = with_amounts(rows, balance=(steps.words[steps.is_row], None))
         result = with_amounts(rows, peak=(measures["peak"], is_known))
-        result["peak_at"] = to_times(np.where(is_known, measures["peak_at"], ALWAYS))
+        result["peak_at"] = to_times(np.where(is_known, measures["peak_at"], MIN_TIME))
         return with_amounts(result, depth=(measures["depth"], is_known))
 
     yield from each_holder(source, by, falls)
@@ -333,7 +333,7 @@ def summarize_accounts(
         - `opening`: the balance just before `start`; if known, `opening` + `net` = `closing`
         - `closing`: the balance just before `end`
         - `minimum`, `maximum`: of the known part of the interval
-        - `minimum_at`, `maximum_at`: when the interval first has it (datetime64[us, UTC])
+        - `minimum_at`, `maximum_at`: when it is first reached in the interval (datetime64[us, UTC])
         - `inflow`, `outflow`, `net`: the sum of the positive deltas of the rows in the interval, of
           the negative ones (as a positive number), and the difference. An account's first row has
           no delta, because the balance before it is unknown. They are NA if a part of the interval
@@ -439,7 +439,7 @@ def _summaries(
     names = door.group_names(ACCOUNT_KEY if by is None else by, outline.columns)
     grid = outline.grid(start=start, end=end)
     if not len(grid):
-        grid = grid_at(np.array([max(outline.start, 0)]))  # without rows any interval will do
+        grid = grid_at(np.array([max(outline.start, 0)]))  # without rows, any interval will do
     chosen = _to_columns(columns, is_party=is_party)
     if is_party:
         source.warn_about_missing_accounts()
@@ -509,7 +509,7 @@ def _summary(
     if "rows" in measures:
         net = int128.subtract(measures["closing"], measures["opening"])
         for name in ("first_seen", "last_seen"):
-            measures[name] = np.where(measures["rows"], measures[name], ALWAYS)
+            measures[name] = np.where(measures["rows"], measures[name], MIN_TIME)
         measures["net"] = np.where(is_net[:, None], net, measures["net"])
     has_flows = measures.get("is_known", is_net)
     is_known: Columns = {"opening": measures["is_opened"], "closing": measures["is_closed"]}
@@ -586,7 +586,7 @@ def _levels(steps: Steps, edges: Ints, wanted: frozenset[str]) -> Columns:
 
 
 def _moments(pieces: Pieces, indices: Ints, chosen: Mask) -> Ints:
-    """Return when pieces begin; `ALWAYS`, which is NaT, if not chosen."""
+    """Return when pieces begin; `MIN_TIME`, which is NaT, if not chosen."""
     # An unknown piece has the balance of the one after it, so the balance begins there.
     indices = indices + ((indices == pieces.starts) & ~pieces.is_known & chosen)
-    return np.where(chosen, pieces.times[indices], ALWAYS)
+    return np.where(chosen, pieces.times[indices], MIN_TIME)

@@ -27,7 +27,7 @@ from balance_analysis.analysis.grid import (
 )
 from balance_analysis.analysis.history import AccountSlices, History
 from balance_analysis.analysis.steps import (
-    NEVER,
+    MAX_TIME,
     Columns,
     Steps,
     even,
@@ -197,7 +197,7 @@ def _sum_up(changes: Columns, rows: Ints, first: int, *, gained: bool) -> Column
         gains = columns["words"].copy()
         int128.subtract(columns["words"][1:], columns["words"][:-1], out=gains[1:])
         gains[heads] = columns["words"][heads]
-        # A balance is no gain when it becomes known, and no loss when it ceases to be known.
+        # A balance that becomes known isn't a gain, and one that ceases to be known isn't a loss.
         turns = np.flatnonzero(known)
         runs = np.searchsorted(starts, turns, "right") - 1
         firsts = np.flatnonzero(np.diff(runs, prepend=-1))
@@ -247,7 +247,7 @@ def totals(
     by
         The columns to group by, within each asset: those of `ACCOUNT_KEY`, and any other columns of
         the table with one value per account, such as
-        `table["desk"] = table["party_id"].map(desks)`. Accounts without a value form a group NA.
+        `table["desk"] = table["party_id"].map(desks)`. Accounts without a value form the group NA.
     freq
         The distance between points: any pandas frequency; `None` for each time at which a group has
         a row.
@@ -413,7 +413,7 @@ def _holders_in(history: History, changes: door.Cells) -> History:
     """Return a history of holders from the changes of their sums."""
     is_changed, steps = changes.by_group["changed"] > 0, holding(_all_sums(changes))
     if steps.valid_until is None:  # known intervals were applied to the accounts already
-        steps = replace(steps, valid_until=np.full(len(steps.times), NEVER))
+        steps = replace(steps, valid_until=np.full(len(steps.times), MAX_TIME))
     accounts = changes.ids.reset_index(drop=True)
     ids = take_ids(accounts, steps.numbers[steps.is_row])
     rows = pd.DataFrame({**ids, "timestamp": to_times(steps.row_times)})
@@ -425,11 +425,11 @@ def _holders_in(history: History, changes: door.Cells) -> History:
 def holding(sums: door.Cells) -> Steps:
     """Return groups' sums as steps, each known while the balances of all its accounts are.
 
-    A group that is never known has one step, at `NEVER`.
+    A group that is never known has one step, at `MAX_TIME`.
     """
     groups, times, is_known = sums.columns["groups"], sums.columns["times"], unknown_in(sums) == 0
-    ends = np.append(np.where(is_known[1:], NEVER, times[1:]), NEVER)[: len(times)]
-    ends[:-1][groups[1:] != groups[:-1]] = NEVER
+    ends = np.append(np.where(is_known[1:], MAX_TIME, times[1:]), MAX_TIME)[: len(times)]
+    ends[:-1][groups[1:] != groups[:-1]] = MAX_TIME
     chosen = np.flatnonzero(is_known)
     owners = groups.take(chosen)
     sizes = np.bincount(owners, minlength=len(sums.ids))
@@ -440,11 +440,11 @@ def holding(sums: door.Cells) -> Steps:
         known = int128.take(column, chosen) if column.ndim > 1 else column.take(chosen)
         return np.insert(known, places, missing, axis=0) if len(never) else known
 
-    valid_until = select(ends, NEVER)
+    valid_until = select(ends, MAX_TIME)
     return Steps(
         np.append(0, np.cumsum(np.maximum(sizes, 1))),
-        select(times, NEVER),
+        select(times, MAX_TIME),
         select(sums.columns["words"], 0),
         select(sums.columns["is_row"], 0),
-        valid_until if np.any(valid_until != NEVER) else None,
+        valid_until if np.any(valid_until != MAX_TIME) else None,
     )

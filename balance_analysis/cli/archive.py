@@ -102,7 +102,7 @@ class _Report:
     runs: "list[ba.Run]" = field(default_factory=list)
 
     def end_load(self, run: "ba.Run", *, fill_gaps: bool) -> int:
-        """Say how many rows are new and what is incomplete; return the exit code."""
+        """Say how many rows are new and which stretches are incomplete; return the exit code."""
         manifest, uri = self.archive.snapshot().manifest, self.archive.uri
         evidence = manifest.evidence
         spans = [*to_spans(run.spans), *[evidence.bounds] * fill_gaps]
@@ -244,30 +244,30 @@ def _print_segments(stretches: "list[Stretch]") -> None:
     echo(f"before   {'nothing: they begin with the first block' if is_known else 'unknown'}")
 
 
-def warn_of(report: "ba.Run", archive: "ba.Archive", *, url: str | None = None) -> bool:
+def warn_of(run: "ba.Run", archive: "ba.Archive", *, url: str | None = None) -> bool:
     """Warn of problems with a run's rows or the archive; return whether there are any."""
     from balance_analysis.archive import layout
     from balance_analysis.archive.manifest import export_command
 
-    if report.conflicts:
+    if run.conflicts:
         logger.warning(
             "%s: the node sent balances that differ from the archive's, or no longer sent them; "
             "the archive now has the new ones and still has those not sent; _quarantine/ has the "
             "old files, and _runs/%s.json the first rows",
-            count_text(report.conflicts, "conflict"),
-            report.id,
+            count_text(run.conflicts, "conflict"),
+            run.id,
         )
-    if report.damaged:
-        damaged, line = report.damaged, options.command_line("verify", archive.uri)
+    if run.damaged:
+        damaged, line = run.damaged, options.command_line("verify", archive.uri)
         files = count_text(len(damaged), "file")
-        message = f"{files} damaged or gone, such as {damaged[0]}: `{line}` shows what is wrong"
+        message = f"{files} damaged or missing, such as {damaged[0]}: `{line}` shows the damage"
         if {*damaged} != {layout.LIMITS}:
             message += f", `{export_command(archive.store, '--repair', url=url)}` repairs it"
         logger.warning("%s", message)
-    if report.bad_rows:
-        count = count_text(report.bad_rows, "bad row")
-        logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", count, report.id)
-    return bool(report.conflicts or report.damaged or report.bad_rows)
+    if run.bad_rows:
+        count = count_text(run.bad_rows, "bad row")
+        logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", count, run.id)
+    return bool(run.conflicts or run.damaged or run.bad_rows)
 
 
 @command(panel=ARCHIVE)
@@ -283,7 +283,7 @@ def status(
     until: Annotated[options.Text, Option(help="Exit with 3 if a gap lies before this.")] = None,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Show an archive's contents and gaps; exit with 5 if files are gone or cut short.
+    """Show an archive's contents and gaps; exit with 5 if files are missing or truncated.
 
     With -q, only problems are printed.
     """
@@ -295,7 +295,7 @@ def status(
         print_record(report, form)
     if report.lost:
         lost, line = count_text(len(report.lost), "file"), options.command_line("verify", archive)
-        fail(f"{lost} damaged or gone; `{line}` shows more", BAD)
+        fail(f"{lost} damaged or missing; `{line}` shows more", BAD)
     wrong = []
     if max_age is not None and report.is_older_than(max_age):
         ended = moment_text(report.complete[-1][1]) if report.complete else "never"
@@ -354,7 +354,7 @@ def verify(
 
 
 def _confirm(archive: "ba.Archive", other: str, form: str) -> int:
-    """Confirm an archive by another source; say which stretches are; return the exit code."""
+    """Confirm an archive by another source, print the confirmed stretches, return the exit code."""
     confirmation = ba.confirm(archive, other)
     print_record(confirmation, form)
     if len(confirmation.rows):
@@ -391,8 +391,8 @@ def diff(
 ) -> int:
     """Compare two histories.
 
-    Exits with 0 if they are the same, 1 if a row differs, and 3 if no row differs but only one of
-    them has some account or time, or they share nothing.
+    Exits with 0 if they are the same, 1 if a row differs, and 3 if no row differs but some account
+    or time is only in one of them, or nothing could be compared.
     """
     if output is not None:
         check_output(output, inputs=[one, other])

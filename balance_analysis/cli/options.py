@@ -44,10 +44,10 @@ UntilLast = Annotated[
     Text,
     Option(help="End, exclusive; by default where the known history ends, or after the last row."),
 ]
-SinceAll = Annotated[Text, Option(help="Start, inclusive; by default all.")]
-UntilAll = Annotated[Text, Option(help="End, exclusive; by default all.")]
+SinceAll = Annotated[Text, Option(help="Start, inclusive; by default no bound.")]
+UntilAll = Annotated[Text, Option(help="End, exclusive; by default no bound.")]
 Partial = Annotated[
-    bool, Option("--partial", help="Use the rows there are, even if the archive is incomplete.")
+    bool, Option("--partial", help="Use the available rows if the archive is incomplete.")
 ]
 Verbose = Annotated[
     int,
@@ -179,7 +179,7 @@ def kind_of(text: str) -> Literal["node", "archive", "file"] | None:
 
 
 def check_is(wanted: Literal["node", "archive", "rows"], text: str) -> None:
-    """Check that an argument isn't plainly of another kind.
+    """Check that an argument isn't clearly of another kind.
 
     Raises
     ------
@@ -260,7 +260,7 @@ class Selection(AccountOptions):
         return table.balances.select(**self.filters())
 
     def _say_gaps(self, table: "pd.DataFrame") -> None:
-        """Say in which part of the interval rows of a file may be missing, if any."""
+        """Say in which parts of the interval a file's rows may be missing, if any."""
         from balance_analysis.table.known import read_notes
         from balance_analysis.table.schema import ATTRS_KEY
 

@@ -59,7 +59,7 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Escape each character that a terminal obeys, hides or lacks, such as \u001b.
+    r"""Escape each character that a terminal obeys, hides or can't show, such as \u001b.
 
     Texts and ids come from nodes. Escaped JSON keeps its meaning.
     """

@@ -41,7 +41,7 @@ COMPARISON: Final = ("change", "after", "before", "change_percent", "state")
 """Columns of a printed comparison, the most important first."""
 
 _WIDTHS: Final = (64, 19, 11)
-"""Maximum width of a name (in characters), and narrower ones if amounts don't fit beside it."""
+"""Maximum widths of a name (in characters), tried in turn until the amounts fit beside it."""
 
 _LONGEST: Final = 10
 """Maximum width of an amount (in characters); longer ones are rounded to units or four digits."""
@@ -100,8 +100,8 @@ class TableOptions:
         first
             The columns to fit in first, after the ids.
         names
-            The names of ids and the decimals of amounts; `None` to print cells as SQL has them,
-            amounts unchanged and missing values as NULL.
+            The names of ids and the decimals of amounts; `None` to print cells as SQL returns them,
+            with amounts unchanged and missing values as NULL.
         units
             Whether to write floats in whole units.
         each_asset
@@ -158,7 +158,7 @@ def _print_fitting(
 def _short_texts(frame: "pd.DataFrame", name: str, names: "Names | None") -> list[str]:
     """Return a column's cells as short texts: names for ids, whole units, days for moments.
 
-    Without `names` the cells are as SQL has them, except for short ids and account types.
+    Without `names`, cells are as SQL returns them, except that ids and account types are shortened.
     """
     from pandas.api.types import is_datetime64_any_dtype
 

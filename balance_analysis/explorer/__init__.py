@@ -1,4 +1,4 @@
-"""The explorer: a page to look at balances with, live over an archive or frozen into one file.
+"""The explorer: a page that shows balances, live over an archive or frozen into one file.
 
-It computes no number of its own: `analysis` does, and the page shows the results.
+It computes no number itself: `analysis` does, and the page shows the results.
 """

@@ -68,8 +68,8 @@ def write_report(
     by row; and the network's limits. Tables have every digit.
 
     The top of the page lists missing and unproven stretches and failed checks; balances that may
-    have changed in such a stretch are unknown. If a sum has more than 38 digits, the page says so
-    in its place. An archive is verified, which reads all of its files.
+    have changed in such a stretch are unknown. A sum of more than 38 digits is replaced by a
+    sentence that says so. An archive is verified, which reads all of its files.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def write_report(
         default the largest.
     largest
         Number of accounts per asset whose history the page has: those that hold most at the end.
-        The accounts that the page shows first are included in addition.
+        The page also has the history of `accounts`.
     assets, labels
         Names and decimals of assets, as `read_assets` takes them, and your own names, as
         `read_labels` takes them; they override those of the archive or the table. Amounts of other
@@ -140,7 +140,7 @@ def write_report(
 
 
 def _write_page(subject: _Subject, first: list[wire.Key], largest: int) -> str:
-    """Return the page, and log what its data lack."""
+    """Return the page, and log where its data is incomplete."""
     state, facts, problems = subject
     _check_accounts(state, first)
     with in_silence():
@@ -155,7 +155,7 @@ def _write_page(subject: _Subject, first: list[wire.Key], largest: int) -> str:
 
 
 def _check_accounts(state: State, accounts: list[wire.Key]) -> None:
-    """Raise ValueError unless the data have each of these accounts."""
+    """Raise ValueError unless the data has each of these accounts."""
     assets = {account[:1] for account in accounts if isinstance(account, tuple)}
     parts = (state.in_memory(asset) for asset in asset_ids(state) if (asset,) in assets)
     known = {account for part in parts for account in wire.keys_of(part.history.accounts)}

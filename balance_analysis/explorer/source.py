@@ -71,7 +71,7 @@ logger.addFilter(lambda _: not _is_silent.get())
 
 @contextmanager
 def in_silence() -> Iterator[None]:
-    """Suppress warnings in this context: the page itself says what is unknown."""
+    """Suppress warnings in this context: the page itself shows what is unknown."""
     token = _is_silent.set(True)
     try:
         yield
@@ -80,7 +80,7 @@ def in_silence() -> Iterator[None]:
 
 
 def never_cancel() -> None:
-    """Never cancel."""
+    """Do nothing: a `Check` that never cancels."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class ArchiveState:
     def _is_shared(self, filters: Filters, span: Span) -> bool:
         """Whether views of a span, and of spans within it, share all of its rows.
 
-        They do if leaving out rows that neither begin nor end an account's day would save little.
+        They do if omitting rows that neither begin nor end an account's day would save little.
         """
         files = self._snapshot.files(*span)
         accounts = [entry.rows for entry in self._snapshot.manifest.checkpoints.values()]

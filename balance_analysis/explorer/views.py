@@ -191,13 +191,13 @@ def answer(view: str, request: ViewRequest) -> dict[str, Any]:
 
 
 def refusal(error: OverflowError) -> str:
-    """Return a sentence on why a view can't be shown."""
+    """Return a sentence that says why a view can't be shown."""
     reason = re.sub(r"\b\w+=(?=')", "", str(error)).partition(", which")[0]
     return f"This can't be shown: {reason}."
 
 
 def _asset_of(state: source.State, text: str) -> str:
-    """Return the id of the asset that a text names, or of the first asset if it is empty."""
+    """Return the id of the asset that a text names, or of the first asset if the text is empty."""
     ids = source.asset_ids(state)
     if text in ids or not (ids and text):
         return text or next(iter(ids), "")

@@ -48,7 +48,7 @@ _ASKED: Final = {
     "holders": ("The holders of an asset at a moment, the largest first.", "asset by at"),
     "series": ("The balances of accounts, thinned to a chart.", "account start end width"),
     "totals": ("The totals of an asset by account type, over time.", "asset start end"),
-    "flows": ("Inflows and outflows of an asset, per period and in all.", "asset start end"),
+    "flows": ("Inflows and outflows of an asset, per period and in total.", "asset start end"),
     "movers": ("The accounts whose balance changed most.", "asset start end"),
     "account": ("The summary of an account, and its periods.", "account start end"),
     "party": ("The balances of a party, and its flows with others.", "party start end"),

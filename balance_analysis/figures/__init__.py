@@ -6,7 +6,7 @@ globally: the caller owns the figure. Without an Axes, a function makes a new fi
 Colours and themes. An account type has the same colour, hatch and line style in every figure and on
 every background (see `styles`); accounts that all have one type get a hue each. Everything else
 (text, grid, frame, hatches of unknown stretches) takes its colour from matplotlib's settings while
-the figure is made and drawn into. So make a dark figure, and draw into it, with other settings:
+the figure is made and drawn into. So make and draw a dark figure with other settings:
 
     with matplotlib.rc_context(ba.DARK_STYLE):
         figure, ax = plt.subplots(layout="constrained")
@@ -16,6 +16,6 @@ the figure is made and drawn into. So make a dark figure, and draw into it, with
 For an SVG on a page that has its own background, make the figure with `facecolor="none"` and save
 it with `transparent=True`; draw it once per theme.
 
-Legends stand beside the Axes. A figure without a layout engine gets matplotlib's constrained one,
+Legends are beside the Axes. A figure without a layout engine gets matplotlib's constrained one,
 which makes room for them.
 """

@@ -208,7 +208,7 @@ def finish(
 ) -> Axes:
     """Add a title, and a legend beside the Axes with the lines of `notes` above its entries.
 
-    If the Axes is outside a grid, as an inset is, the legend stands inside it.
+    If the Axes isn't in a grid, as an inset isn't, the legend is inside it.
     """
     words = textwrap.fill(title, 2 * _LETTERS)
     ax.set_title(words, loc="left", fontsize="medium", wrap=True, **PLAIN)
@@ -284,7 +284,7 @@ def format_amounts(ax: Axes, unit: Unit) -> None:
     ax.yaxis.set_major_locator(
         ticker.MaxNLocator("auto", steps=[1, 2, 5, 10], integer=not unit.decimals)
     )
-    # k, M, G and T if they are readable and tell ticks apart, else powers of ten.
+    # k, M, G and T if they are readable and distinguish the ticks, else powers of ten.
     if _READABLE[0] <= top < _READABLE[1] and (low == high or high - low > top / 1e3):
         ax.yaxis.set_major_formatter(ticker.EngFormatter())
     else:
@@ -319,7 +319,7 @@ def draw_boxes(
 def short_amount(amount: float) -> str:
     """Return an amount with few digits, such as `1.23 M`."""
     if amount == 0 or _READABLE[0] <= abs(amount) < _READABLE[1]:
-        # No line of a legend ends between a number and its prefix.
+        # A legend must not break the line between a number and its prefix.
         return ticker.EngFormatter(places=2 if amount else 0, sep="\u00a0", usetex=False)(amount)
     return f"{amount:.4g}"
 

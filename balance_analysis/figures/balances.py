@@ -42,8 +42,8 @@ def plot_balances(
 
     A balance holds from its row until the account's next row, the last one until `end`, as long as
     every change is known. Before an account's first row, opening or not, its balance is unknown and
-    no line is drawn; where no account's balance is known, the figure is hatched. If one account
-    holds so much that the others lie flat on zero, `ax.set_yscale("asinh")` shows them.
+    no line is drawn; while no account's balance is known, the figure is hatched. If one account
+    holds so much that the others look like zero, `ax.set_yscale("asinh")` shows them.
 
     If there are more than eight accounts, the eight with the largest maxima are drawn, and the
     legend says how many are not.
@@ -129,7 +129,7 @@ def plot_balances(
 
 
 def _choose(pieces: Pieces) -> tuple[Ints, list[str]]:
-    """Return the numbers of the accounts to draw, and sentences on the others for the legend."""
+    """Return the numbers of the accounts to draw, and sentences about the others for the legend."""
     maxima = np.maximum.reduceat(sort_keys(pieces.words), pieces.starts)
     ranked, is_known = np.argsort(-maxima, kind="stable"), pieces.known_lengths > 0
     ranked = ranked[is_known[ranked]]
@@ -221,7 +221,7 @@ def plot_drawdown(
     if not is_known.any():
         return chart.explain("no balance is known")
     first = int(is_known.argmax())
-    has_peak = is_known & (np.cumsum(~is_known) == first)  # not behind a gap
+    has_peak = is_known & (np.cumsum(~is_known) == first)  # not after a gap
     peaks, depths = _falls(words, has_peak)
     places = thinned(times, is_known, words, peaks, depths, columns=axes.COLUMNS)
     levels = [
@@ -247,7 +247,7 @@ def _falls(words: Ints, is_known: Mask) -> tuple[Ints, Ints]:
 def _draw_falls(
     chart: axes.Chart, times: Ints, levels: Sequence[NDArray[np.float64]], style: dict[str, Any]
 ) -> tuple[list[Artist], str]:
-    """Draw balances, their peaks and depths; return the artists, and a sentence on the deepest."""
+    """Draw balances, peaks and depths; return the artists, and a sentence about the deepest."""
     balance, peak, depth = levels
     ax, interval, ink = chart.ax, chart.interval, styles.ink(chart.ax)
     edges = np.append(times, interval.end)

@@ -53,9 +53,9 @@ def plot_flows(
     """Draw inflow, outflow and net of one asset's accounts in each period.
 
     Bars above zero are inflows, bars below it outflows; the line across each period is the net. A
-    transfer between two of the accounts counts as both. The change that an account's first row
-    brings, or its first row after an unknown stretch, is unknown and in no bar: the legend says how
-    many such rows there are. A period that is not known throughout is hatched and has no bar.
+    transfer between two of the accounts counts as both. The delta of an account's first row, and of
+    its first row after an unknown stretch, is unknown and in no bar: the legend counts such rows. A
+    period that isn't known throughout is hatched and has no bar.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ def plot_flows(
         The length of a period, see `flows`; `None` for a single period.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first row's
-        period to the end of the known stretches, else of the rows. Rows before the interval make
-        the change of the first row in it known.
+        period to the end of the known stretches, else of the rows. A row before the interval makes
+        the delta of the account's first row in it known.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit if its
@@ -130,7 +130,7 @@ def plot_flows(
     axes.format_amounts(ax, chart.unit)
     rows = count_text(unknown := int(sums["unknown"].sum()), "first row")
     notes = [f"left out: {rows} (previous balance unknown)"] * (unknown > 0)
-    notes += ["left out: accounts without a known row"] * bool(history.set_aside_whole)
+    notes += ["left out: accounts without a known row"] * bool(history.bad_row_warnings)
     return chart.finish(measure, [*drawn, *hatches], notes=notes)
 
 

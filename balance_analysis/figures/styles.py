@@ -1,7 +1,7 @@
 """Colours, hatches and labels: of account types, groups of accounts, and unknown stretches.
 
 Account types with a common purpose form a family with one hue. Within it, types differ by lightness
-first, then by hatch and line style, so that neighbours can be told apart without colour.
+first, then by hatch and line style, so that neighbours can be distinguished without colour.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _SHADES: Final = (0.0, 0.45, -0.2)
 """Each variant's shift from the hue towards white (positive) or black; visible on either."""
 
 _SHADES_OF_BLUE: Final = (0.0, 0.56, 0.28)
-"""The same for blue: the darkest hue, which if darker would not stand out on a dark background."""
+"""The same for blue: the darkest hue; a darker one wouldn't stand out on a dark background."""
 
 _HATCHES: Final = ("", "////", "xxxx", "....", "\\\\\\\\", "++++")
 _DASHES: Final = ("-", "--", ":", "-.", (0, (8, 2, 1, 2, 1, 2)), (0, (3, 1)))
@@ -99,7 +99,7 @@ class Style:
 
 
 OTHERS: Final = Style(GREY, "", "-")
-"""The style of all accounts that have no line or area of their own."""
+"""The style of all accounts without a line or area of their own."""
 
 
 def _variant(hue: str, place: int) -> Style:
@@ -164,7 +164,7 @@ def group_labels(groups: pd.DataFrame, labels: LabelsLike | None = None) -> list
 
 
 def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tuple[str, list[str]]:
-    """Return a common label for accounts, and for each account what sets it apart.
+    """Return a common label for accounts, and each account's distinguishing label.
 
     Examples
     --------

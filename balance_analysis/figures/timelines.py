@@ -37,7 +37,7 @@ def plot_limits(
     A limit is known from when a snapshot was first seen until it was last seen. Between two
     snapshots, and from the last one to `end`, it is unknown and hatched. If a snapshot states since
     when proposals have been enabled, the time before the snapshot is drawn too, in a paler colour.
-    A bar that begins before the left edge carries the moment when it began.
+    A bar that begins before the left edge is labelled with its beginning.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ class Extent:
 
     @property
     def gaps(self) -> list[Span]:
-        """The stretches that are not known to be complete."""
+        """The stretches in which changes may be missing."""
         return [] if self.known is None else between(self.known, self.start, self.end)
 
     @property
@@ -86,7 +86,7 @@ def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -
     Parameters
     ----------
     unknown
-        Stretches in which no balance is known. Parts of them that are not known to be complete are
+        Stretches in which no balance is known. Parts of them in which changes may be missing are
         hatched as incomplete instead.
 
     Returns
@@ -108,7 +108,7 @@ def _shade(ax: Axes, spans: Iterable[Any], style: dict[str, Any]) -> list[Artist
 
 
 def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
-    """Shade or dot the times when proposals were enabled, within the limits of the x axis.
+    """Shade or dot the times when proposals were enabled, within the range of the x axis.
 
     Returns
     -------

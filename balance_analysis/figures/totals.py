@@ -56,8 +56,8 @@ def plot_totals(
 ) -> Axes:
     """Draw one asset's total as stacked steps, one area per group of accounts.
 
-    Unknown balances are in no sum: the legend says how many accounts have some. Where nothing is
-    known, the figure is hatched. Groups that never hold anything are omitted. If there are more
+    Unknown balances are in no sum: the legend counts the accounts that have some. While no balance
+    is known, the figure is hatched. Groups that never hold anything are omitted. If there are more
     than nine groups, the nine that hold most on average are drawn, and the others as one. Sums
     below zero are stacked downwards.
 
@@ -217,7 +217,7 @@ def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
     """Return the times and approximate amounts of changes in an interval, to rank and thin them."""
     moves = events(steps)
     numbers, times = moves["numbers"], np.maximum(moves["times"], interval.start)
-    # Only the last move up to the start counts: larger amounts before it would leave an error.
+    # Only the last move up to the start counts: larger amounts before it leave rounding errors.
     is_last = np.append((np.diff(numbers) != 0) | (np.diff(times) > 0), True)[: len(numbers)]
     numbers, times, levels = numbers[is_last], times[is_last], sort_keys(moves["words"][is_last])
     is_head = np.diff(numbers, prepend=-1) != 0
@@ -261,7 +261,7 @@ def _piled(levels: NDArray[np.float64]) -> list[list[NDArray[np.float64]]]:
 def _draw_areas(
     stack: _Stack, points: Ints, levels: NDArray[np.float64], style: dict[str, Any]
 ) -> list[Artist]:
-    """Draw areas from zero to their edges, the nearest on top, so that no seam shows."""
+    """Draw areas from zero to their edges, the lowest area on top, so that no seam shows."""
     ax, drawn = stack.chart.ax, list[Artist]()
     is_unknown = ~np.isfinite(levels).any(axis=0).reshape(-1)
     write = axes.percent if stack.share else axes.short_amount
@@ -290,7 +290,7 @@ def _format_shares(ax: Axes) -> None:
 
 
 def _left_out(chart: axes.Chart) -> list[str]:
-    """Return the legend's sentences on accounts that are not in the sums."""
+    """Return the legend's sentences about accounts that are not in the sums."""
     steps, bounds = chart.over[0], np.array([chart.interval.start, chart.interval.before])
     late = int((cut(steps, bounds).known_lengths < bounds[1] - bounds[0]).sum())
     notes = [f"left out: {late:,} of {len(steps):,} accounts while unknown"] * (late > 0)

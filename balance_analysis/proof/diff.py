@@ -1,9 +1,9 @@
 """Compare two histories from any sources, and confirm an archive by another source.
 
 A comparison covers what both sides prove: the accounts that both have, in the time in which both
-are complete. Where a side is unproven, only the rows that can't merely be missing from it differ.
-Everything that isn't compared whole is listed, and the two then aren't the same. Rows are compared
-in parts, in time order, so that any history fits into memory.
+are complete. If a side is unproven, a row that only the other side has is no difference. Everything
+that isn't compared whole is listed, and the two then aren't the same. Rows are compared in parts,
+in time order, so that any history fits into memory.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class Side:
     evidence
         The evidence for its rows, openings included; rows without evidence aren't read.
     rows
-        Yields tables with at least the rows of some stretches and accounts. No table has rows
-        older than the newest of the table before.
+        Yields tables with at least the rows of some stretches and accounts. No table has a row
+        older than the previous table's newest one.
     note
-        Why the side proves nothing, and what to do about that; else empty.
+        Why the side proves nothing, and what to do about it; else empty.
     names
         The names that a table carries.
     start
@@ -105,7 +105,7 @@ class Side:
         return map(predicate.select, self.rows(spans, filters))
 
     def known_since(self, moment: int, filters: Filters | None) -> int:
-        """Return from when to a moment the side is sure of some accounts' last rows."""
+        """Return since when some accounts' rows are complete up to a moment, or the moment."""
         if filters is None or moment < self.start:
             return moment
         spans = self.evidence.narrow(filters).complete
@@ -113,7 +113,7 @@ class Side:
 
     def last_rows(self, span: moments.Span, filters: Filters) -> pa.Table:
         """Return each account's last row in a span."""
-        # `last_rows` wants each account's rows together; a side's are in time order.
+        # `last_rows` needs each account's rows together; a side's rows are in time order.
         parts = map(schema.canonical, self.chosen([span], filters))
         rows = datafile.merge_last_rows(map(datafile.last_rows, parts))
         return rows.select(schema.ARROW_SCHEMA.names).cast(schema.ARROW_SCHEMA)
@@ -153,11 +153,11 @@ class Difference(text.Record):
         `symbol` and `label` come first.
     not_shared
         Intervals that were not compared whole, with their state in the first and in the other side:
-        "complete", "unproven", "missing", "not asked" (of a node, where the other side has
-        nothing), or "openings" if a table has only these. If both sides have rows there, each row
-        is compared that can't merely be missing from an unproven side.
+        "complete", "unproven", "missing", "not asked" (a node, because the other side has nothing
+        there), or "openings" if a table has only these. If both sides have rows there, they are
+        compared, except rows that only one side has and the other, unproven, may lack.
     notes
-        Why a side proves nothing, and what to do about that.
+        Why a side proves nothing, and what to do about it.
     """
 
     one: str
@@ -245,12 +245,12 @@ def diff(
     -------
     Difference
         The rows that differ among the accounts that both sides have, in the time in which both are
-        complete. If a side is unproven, its rows may be incomplete: a row that only the other side
-        has is no difference then. Also what only one side has, or has unproven; the two then aren't
-        the same. A table's openings are compared with each account's last row before the table's
-        start, as far back as both sides are complete, unless that start lies outside of [`start`,
-        `end`]. A frame that doesn't state when its rows are complete has nothing to compare: see
-        `to_table`. A selection of a table's rows is such a frame.
+        complete. A row that only one side has is no difference if the other side is unproven there.
+        Also the time and accounts that only one side has, or has unproven; the two then aren't the
+        same. A table's openings are compared with each account's last row before the table's start,
+        as far back as both sides are complete, unless that start lies outside [`start`, `end`]. A
+        frame that doesn't state when its rows are complete, such as a selection of a table's rows,
+        has nothing to compare: see `to_table`.
 
     Raises
     ------
@@ -342,7 +342,7 @@ def _side_by_side(streams: Sequence[Iterator[list[pa.Table]]]) -> Iterator[list[
     while min(reached) < moments.EVER[1]:
         at = reached.index(min(reached))
         parts, reached[at] = next(streams[at], []), moments.EVER[1]
-        for part in parts[-1:]:  # more rows of its last moment may come with the next part
+        for part in parts[-1:]:  # the next part may have more rows of its last moment
             reached[at] = int(datafile.times_of(part).max(initial=moments.EVER[0]))
         buffers[at] = pa.concat_tables([buffers[at], *parts])
         is_due = [datafile.times_of(rows) < min(reached) for rows in buffers]
@@ -425,13 +425,13 @@ def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa:
     if name and not are_segments(name):
         raise FileNotFoundError(
             f"there is no file, archive or segment {name!r}; name an archive, a file that `fetch` "
-            "wrote, a node's address (https://...), or network history segments"
+            "wrote, the address of a node (https://...), or network history segments"
         )
     return segments_side(find_stretches(source))
 
 
 def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
-    """Return a snapshot's accounts that filters select as a side of a comparison."""
+    """Return a snapshot as a side of a comparison, narrowed to some accounts."""
 
     def rows(spans: Sequence[moments.Span], filters: Filters) -> Iterator[pa.Table]:
         scan = Scan(snapshot.store, filters, (), Evidence())
@@ -454,7 +454,7 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     table = to_frame(rows)
     if repeated := len(table) - len(merge_duplicates(table)):
         rows_twice = text.count_text(repeated, "row")
-        raise CheckError(f"{name} has {rows_twice} twice; `ba.to_table(table)` drops equal ones")
+        raise CheckError(f"{name} repeats {rows_twice}; `ba.to_table(table)` drops equal rows")
     table.attrs = source.attrs
     notes = notes_of(table, is_sorted=True)
     notes = notes if notes.evidence is not None else Notes()
@@ -489,7 +489,7 @@ def _node(
 ) -> Side:
     """Return a node as a side, after asking it for what the other side has.
 
-    Its rows are buffered in a temporary file, as its evidence is known only after the last answer.
+    Its rows are buffered in a temporary file, because the evidence follows the last answer.
     """
     since, filters, spans = moments.EVER[0], Filters(), list[moments.Span]()
     if isinstance(mate, Side):
@@ -524,13 +524,13 @@ def confirm(
 ) -> Difference:
     """Compare an archive with another source, and record in the archive where both agree.
 
-    Time in which both are complete is confirmed, except the moments at which a row differs. It is
-    confirmed by the nodes that the other source's rows came from. It isn't confirmed if their
-    origins are unknown, or share an address with those of the archive's own rows: the same node or
-    file, or a copy of it, isn't a second source. A machine that answers under two addresses can't
-    be recognised. Differences are written to `_disputes/` in the archive; they leave the archive's
-    rows as they are. Their moments aren't confirmed, until `confirm` asks the same node again and
-    it agrees.
+    The time in which both are complete is confirmed, except the moments at which a row differs. It
+    is confirmed by the nodes that the other source's rows came from, unless their origins are
+    unknown, or share an address with those of the archive's own rows: the same node or file, or a
+    copy of it, isn't a second source. A machine that answers at two addresses can't be recognised.
+    Differences are written to `_disputes/` in the archive, and the archive's rows stay as they are.
+    The moments of differences aren't confirmed until `confirm` asks the same node again and it
+    agrees.
 
     Parameters
     ----------
@@ -590,7 +590,7 @@ def _with_verdicts(ours: Evidence, theirs: Evidence, difference: Difference, now
     times = map(moments.to_microseconds, difference.rows["timestamp"].drop_duplicates())
     differing_at = moments.joined((time, time + 1) for time in times)
     shared = [*moments.to_spans(difference.shared), *differing_at]
-    # With fewer accounts, or without a row in common, a node can't agree.
+    # A node that has fewer accounts, or no row in common, can't agree.
     if difference.filters != ours.filters.sorted() or not difference.common:
         shared = differing_at
     for answer in theirs.answers:

@@ -1,8 +1,8 @@
 """Repair an archive: ask a node again for the periods whose files are damaged.
 
 A damaged file's rows aren't trusted: all answered parts of its period are asked for again, and the
-whole file is replaced; a copy of the old one is kept. If the new file has the same bytes as the one
-that was written before, nothing else changes.
+whole file is replaced; a copy of the old one is kept. If the new file has the same bytes as the
+original one, nothing else changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Repaired:
     periods
         Periods that were asked for again and are whole now.
     changed
-        Those of them that have other rows than before.
+        The periods that have other rows than before.
     bad_rows
         Number of rows that the table can't hold; they were set aside.
     is_rebuilt
@@ -72,12 +72,12 @@ def repair(
     workers: int = WORKERS,
     on_report: Callable[[Run], object] | None = None,
 ) -> Repaired:
-    """Repair what `Archive.verify` finds wrong, with a node's help.
+    """Repair the problems that `Archive.verify` finds, with a node's help.
 
     Periods whose files are damaged, missing or wrong are asked for again. Checkpoints are rebuilt
     from sound files. A lost or damaged manifest is rebuilt from the files: everything is then
-    unproven until `export` fills gaps, and all disputes that were ever recorded are open again.
-    Files that aren't part of the archive stay, and `_quarantine/` keeps each file that is replaced.
+    unproven until `export` fills gaps, and all disputes ever recorded are open again. Files that
+    aren't part of the archive stay, and `_quarantine/` keeps each file that is replaced.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def repair(
     Raises
     ------
     ArchiveError
-        If there is no archive; if its manifest is lost, and no run's report has the accounts that
+        If there is no archive; if its manifest is lost, and no run's report names the accounts that
         it is bound to; or if the node is of another network (NetworkMismatchError).
     ArchiveLockedError
         If another run is writing to the archive.
@@ -224,8 +224,9 @@ def _extent(entry: FileEntry | None) -> tuple[int, int, int] | None:
 def _rebuild(store: Store) -> bool:
     """Rebuild the manifest from the files if it is lost or damaged; return whether it was.
 
-    Rows stay, but can't show that none are missing, so everything is unproven, also the quiet time
-    that reports of runs name. Damaged files are left out. The old manifest moves to quarantine.
+    Rows stay, but can't show that none is missing, so everything is unproven, as is the time
+    without rows that run reports list. Damaged files are left out. The old manifest moves to
+    quarantine.
     """
     old = store.read(layout.MANIFEST)
     try:
@@ -235,7 +236,7 @@ def _rebuild(store: Store) -> bool:
         query = next((run.query for run in runs if run.query is not None), None)
         if query is None:
             raise errors.ArchiveDamagedError(
-                f"{store.uri}: no run's report has the accounts that it is bound to, so its "
+                f"{store.uri}: no run's report names the accounts that it is bound to, so its "
                 "manifest can't be rebuilt; restore a backup of it"
             ) from error
     else:

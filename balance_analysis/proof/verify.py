@@ -2,7 +2,7 @@
 
 Each file is read once. If a run replaces a file meanwhile, the check starts again. Rows can also be
 compared with another source, and balance changes with the ledger of network history segments: an
-account's change must be the sum that the ledger moved to it less the sum that it moved away.
+account's change must be what the ledger moved to it less what it moved away.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class VerifyReport(Record):
     not_compared
         What could not be compared with a ledger, and why.
     missing, unproven
-        Number of missing and of unproven stretches. They aren't problems, but aren't complete.
+        Number of missing and of unproven stretches. These aren't counted as problems.
     """
 
     uri: str
@@ -125,12 +125,12 @@ class VerifyReport(Record):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing that was checked and compared has a problem."""
+        """Whether no problem was found in what was checked and compared."""
         return not self.problems
 
     @property
     def compared_nothing(self) -> bool:
-        """Whether another source has nothing in common with the archive."""
+        """Whether another source has no complete stretch in common with the archive."""
         return any(not difference.shared for difference in self.compared)
 
     _header = ("where", "what", "what to do")
@@ -152,7 +152,7 @@ class VerifyReport(Record):
             yield problem.where, problem.what, problem.mend
         for difference in self.compared:
             rows, spans = count_text(difference.compared[0], "row"), spans_text(difference.shared)
-            what = f"{rows} of {spans}" if difference.shared else "nothing whole"
+            what = f"{rows} of {spans}" if difference.shared else "no stretch complete in both"
             yield f"compared with {difference.other}", what, ""
             yield from ((how, why, "") for how, why in difference.left_out())
         if self.changes:

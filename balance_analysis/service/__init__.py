@@ -1,6 +1,6 @@
 """Serve the two operations of the interface over an archive.
 
-It must not know the package `node`, so that their agreement is evidence.
+It must not know the package `node`: because the two are independent, their agreement is evidence.
 """
 
 from typing import Final

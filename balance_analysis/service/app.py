@@ -133,14 +133,14 @@ def create_app(
     pages, views = _Queue(PAGES), _Queue(VIEWS_AT_ONCE)
 
     async def changes(request: Request) -> Response:
-        find = partial(answer_changes, archive.store, cache, request.query_params.multi_items())
-        return await _in_time(find, pages, timeout)
+        work = partial(answer_changes, archive.store, cache, request.query_params.multi_items())
+        return await _in_time(work, pages, timeout)
 
     async def view(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
-        find = partial(_view, explorer, name, request.query_params.multi_items())
+        work = partial(_view, explorer, name, request.query_params.multi_items())
         # Every open page polls for the archive's version.
-        return await _in_time(find, pages if name == "version" else views, timeout)
+        return await _in_time(work, pages if name == "version" else views, timeout)
 
     routes: dict[str, Callable[[Request], object]] = {
         CHANGES: changes,
@@ -156,7 +156,7 @@ def create_app(
             # A page that reaches this host by DNS rebinding still sends its own name.
             Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
             *_sharing(origins),
-            # The fastest level: answers are so repetitive that higher levels save little.
+            # The fastest level: answers are so repetitive that slower levels save little.
             Middleware(GZipMiddleware, compresslevel=1),
         ],
         exception_handlers={
@@ -201,11 +201,11 @@ class _Queue:
 
 
 async def _in_time(
-    find: Callable[[Callable[[], None]], Response], queue: _Queue, seconds: float
+    work: Callable[[Callable[[], None]], Response], queue: _Queue, seconds: float
 ) -> Response:
     """Wait for a place in a queue, and return a function's result from a thread.
 
-    `find` receives a function to call now and then, which raises once the time is over.
+    `work` receives a function to call now and then, which raises once the time is over.
 
     Raises
     ------
@@ -225,7 +225,7 @@ async def _in_time(
 
     try:
         with anyio.fail_after(seconds):
-            return await run_sync(find, check, limiter=queue.limiter, abandon_on_cancel=True)
+            return await run_sync(work, check, limiter=queue.limiter, abandon_on_cancel=True)
     except TimeoutError as error:
         raise late from error
     finally:

@@ -1,7 +1,7 @@
 """Answer requests for balance changes: a page of an archive, and where it may lack rows.
 
 Files are searched one by one until the page is full. Files are sorted by party, so a party's rows
-are in one row group or two. For all accounts, a file is read whole, and the files read last are
+are in one row group or two. A request for all accounts reads whole files; the files read last are
 cached, since a client that requests one page will request the next. `parameters` reads the request,
 `listing` writes the rows.
 """
@@ -29,7 +29,7 @@ from balance_analysis.table.filters import Filters
 from balance_analysis.table.moments import EVER, Span, clipped
 
 _FEW: Final = 2
-"""Number of row groups to read without searching them first, which would take longer."""
+"""Number of row groups to read without searching them first: the search would take longer."""
 
 KEPT_ROWS: Final = 1_000_000
 """Maximum rows of a file to read whole and cache; a larger one is read in parts for each page."""
@@ -73,7 +73,7 @@ class Finder:
     cache
         Cache of the rows of the files read last.
     check
-        Function called now and then, which raises once the client no longer waits.
+        Called now and then; raises once the client no longer waits.
     """
 
     snapshot: Snapshot
@@ -201,25 +201,25 @@ def _files_of(snapshot: Snapshot) -> list[FileSlice]:
 
 
 _MOST: Final = 50
-"""Stretches that a header has room for."""
+"""Maximum number of stretches in a header."""
 
 _ALWAYS: Final = -(2**63) // 1000 + 1, 2**63 // 1000
 """All microseconds that 64 bits of nanoseconds hold."""
 
 
 def answer_changes(
-    store: Store, kept: LruCache, items: Sequence[tuple[str, str]], check: Callable[[], None]
+    store: Store, cache: LruCache, items: Sequence[tuple[str, str]], check: Callable[[], None]
 ) -> Response:
     """Return one page of the balance changes of an archive.
 
     Parameters
     ----------
-    store, kept
-        The archive's files, and where to keep their rows; an export may go on meanwhile.
+    store, cache
+        The archive's files, and a cache for their rows. An export may run at the same time.
     items
         Names and values of the query, decoded, in its order.
     check
-        Called now and then; raises once nobody waits for the page.
+        Called now and then; raises once the client no longer waits.
 
     Raises
     ------
@@ -231,11 +231,11 @@ def answer_changes(
 
     def read(snapshot: Snapshot) -> Response:
         check()
-        finder = Finder(snapshot, kept, check)
+        finder = Finder(snapshot, cache, check)
         query = read_parameters(items, is_known_type=finder.has_account_type)
         headers = evidence_headers(snapshot.evidence)
         if spans := [*clipped(_incomplete(snapshot.evidence, query), *_ALWAYS)]:
-            # Where they are very many, one stretch that holds them all.
+            # If there are too many, send one stretch that covers them all.
             shown = spans if len(spans) <= _MOST else [(spans[0][0], spans[-1][1])]
             headers["X-Incomplete"] = ", ".join(f"{a * 1000}-{b * 1000}" for a, b in shown)
         return Response(finder.page(query), media_type="application/json", headers=headers)
@@ -244,11 +244,11 @@ def answer_changes(
 
 
 def evidence_headers(evidence: Evidence) -> dict[str, str]:
-    """Return the headers that say up to where the archive answers, and where its rows are from.
+    """Return the headers with the end of the archive's answers and the origins of its rows.
 
-    `X-Block-Timestamp` is where its answers end, in nanoseconds, and `X-Block-Height` the last
-    block that the node held which gave the last of them. `X-Origins` has the origins of all
-    answers: whoever compares this service with them has no second source.
+    `X-Block-Timestamp` is the end of the last answer, in nanoseconds, and `X-Block-Height` the last
+    block of the node that gave it. `X-Origins` has the origins of all answers: compared with one of
+    these, the service is no second source.
     """
     headers = {"X-Origins": ", ".join(sorted({x for y in evidence.answers for x in y.node.origin}))}
     for newest in evidence.answers[-1:]:
@@ -261,8 +261,8 @@ def evidence_headers(evidence: Evidence) -> dict[str, str]:
 def _incomplete(evidence: Evidence, query: ChangesQuery) -> list[Span]:
     """Return the stretches in which an answer may lack rows.
 
-    A side without a bound ends where the archive's coverage does: whoever doesn't say how far back
-    to go asks for what there is. Where the other bound lies beyond that, it has no end.
+    An open bound is that of the archive's coverage: such a request asks for the rows that there
+    are. If the other bound lies beyond the coverage, an open bound is infinite.
     """
     if query.filters is None:
         return []

@@ -3,7 +3,7 @@
 A cursor marks a row's place in the list as short opaque text. It contains the whole place, time and
 account, so that the page after it starts at the very next row, even inside a block. It depends only
 on the row: it stays valid after a restart and after later exports, and for other services over the
-same rows. Whether its row exists shows when the rows are read.
+same rows. Only reading the rows shows whether its row exists.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def render(rows: Iterable[ListedRow], *, has_next: bool, has_previous: bool) -> 
     rows
         In the order of the page.
     has_next, has_previous
-        Whether further rows are known to follow, or to precede. Both are `False` for an empty page;
-        the side from which the page was counted is known only with a cursor.
+        Whether further rows are known to follow, or to precede. Both are `False` for an empty page.
+        Without a cursor, it isn't known whether rows lie before the page's starting side.
     """
     edges = [
         ListedEdge(ListedChange(f"{time}000", balance, *account.ids), f"{account.cursor}{time}")

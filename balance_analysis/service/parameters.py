@@ -1,7 +1,7 @@
 """Read the parameters of a request for balance changes, and refuse invalid ones.
 
-An unknown name in a known group is refused rather than ignored: with a misspelt filter ignored, the
-answer would have unwanted rows.
+An unknown name in a known group is refused rather than ignored: if a misspelt filter were ignored,
+the answer would have unwanted rows.
 """
 
 from __future__ import annotations
@@ -136,14 +136,14 @@ def _collect(items: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
         if name in _NAMES:
             values[name].append(value)
         elif _GROUP.match(name):
-            raise HTTPException(400, f"{name!r} is not a parameter: known are {', '.join(_NAMES)}")
+            raise HTTPException(400, f"{name!r} is not a parameter: send {', '.join(_NAMES)}")
     return values
 
 
 def _single(values: Mapping[str, list[str]], name: str) -> str | None:
     texts = values[name]
     if len(texts) > 1:
-        raise HTTPException(400, f"{name} takes one value, but was given {len(texts)}")
+        raise HTTPException(400, f"{name} takes one value, but was sent {len(texts)} times")
     return texts[0] if texts else None
 
 

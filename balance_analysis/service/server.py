@@ -39,7 +39,7 @@ def serve(app: Starlette, *, host: str = HOST, port: int = 0) -> Iterator[str]:
     """Serve an application from a thread of this process.
 
     The server is up when the block begins. When the block ends, for whatever reason, the server
-    stops and its thread and port are released. Signals stay with the caller.
+    stops and its thread and port are released. The caller keeps handling signals.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _listen(host: str, port: int) -> _Listener:
         return _Listener(socket.create_server((host, port), family=family))
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]
-        text = f"{host}, port {port} can't be listened on: {reason}; choose another"
+        text = f"{host}, port {port} can't be listened on: {reason}; choose another port or address"
         raise OSError(error.errno, text) from error
 
 

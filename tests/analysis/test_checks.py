@@ -94,7 +94,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("change", "message", "rows"), BROKEN)
-def test_what_breaks_a_rule_is_refused_with_the_rule_and_its_rows(table, change, message, rows):
+def test_a_broken_rule_is_refused_with_the_rule_and_its_rows(table, change, message, rows):
     error = raised(change(table))
     assert message in str(error)
     if rows == 1:
@@ -112,7 +112,7 @@ def test_dropping_identical_duplicates_restores_the_table(rows, random):
 
 
 @given(rows.filter(bool), st.randoms(use_true_random=False))
-def test_a_duplicate_of_another_balance_is_never_dropped(rows, random):
+def test_a_duplicate_with_another_balance_is_never_dropped(rows, random):
     chosen = random.choice(rows)
     doubled = [*rows, chosen, (*chosen[:5], chosen[5] + 1)]
     with pytest.raises(CheckError, match="conflicting") as caught:
@@ -151,13 +151,13 @@ def raw(**columns):
 
 
 @pytest.mark.parametrize(("columns", "error", "message"), ODD.values(), ids=ODD)
-def test_what_no_table_can_be_made_of_is_refused_with_its_column_and_row(columns, error, message):
+def test_a_frame_that_is_not_a_table_is_refused_with_its_column_and_row(columns, error, message):
     with pytest.raises(error, match=message):
         to_table(raw(**columns))
 
 
 @pytest.mark.parametrize("table", [None, [1], pa.table({})])
-def test_what_is_no_frame_is_refused(table):
+def test_a_value_that_is_not_a_frame_is_refused(table):
     with pytest.raises(TypeError, match="expected a table as a pandas DataFrame"):
         to_table(table)
 
@@ -172,7 +172,7 @@ def test_what_is_no_frame_is_refused(table):
     ],
     ids=["text", "Decimal", "integers", "Arrow"],
 )
-def test_whole_numbers_of_any_kind_keep_every_digit(balance):
+def test_whole_numbers_of_any_type_keep_every_digit(balance):
     assert [int(value) for value in to_table(raw(balance=balance))["balance"]] == [5, LARGEST]
 
 

@@ -59,7 +59,7 @@ sizes = st.sampled_from([1, 1 << 17])
 @pytest.mark.parametrize("names", TOGETHER, ids=", ".join)
 @settings(max_examples=20)
 @given(data=st.data(), rng=st.randoms(use_true_random=False), size=sizes, groups=own_groupings())
-def test_it_is_what_a_loop_over_integers_gives(names, data, rng, size, groups):
+def test_a_result_is_that_of_a_loop_over_integers(names, data, rng, size, groups):
     """Of any rows in any order, openings, gaps, bad rows, intervals, lost rows, groups, bounds.
 
     A column `desk` of the table says as much as the party, and is NA where that is network.
@@ -87,7 +87,7 @@ def in_groups(expected, world, grid, by):
 @pytest.mark.parametrize("name", GRIDDED)
 @settings(max_examples=6)
 @given(made=calendar_cases(), by=groupings)
-def test_days_weeks_and_months_follow_the_clock_on_the_wall(name, made, by):
+def test_days_weeks_and_months_follow_the_local_clock(name, made, by):
     (rows, grid), case = made, CASES[name]
     by = by if case.by is groupings else case.by
     assert case.result(table_of(rows), grid, by) == case.loop(World(rows), grid, by)
@@ -112,7 +112,7 @@ HISTORIES = {
 
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("history", HISTORIES)
-def test_many_rows_and_amounts_at_the_edges_of_words_are_exact(name, history):
+def test_many_rows_and_amounts_near_word_limits_are_exact(name, history):
     case, (rows, grid) = CASES[name], HISTORIES[history]
     grid = replace(grid, freq=None) if case.bounds == "interval" else grid
     by = ["asset_id"] if case.by is groupings else case.by
@@ -130,7 +130,7 @@ def test_a_start_that_is_not_before_the_end_is_refused(name):
 
 
 @names
-def test_what_contradicts_itself_is_refused(name):
+def test_contradictory_rows_are_refused(name):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
     both = pd.concat([table, table_of([(*GENERAL, START, 6)])])
     with pytest.raises(ba.CheckError, match="conflicting"):
@@ -139,21 +139,21 @@ def test_what_contradicts_itself_is_refused(name):
 
 @pytest.mark.parametrize("column", [*ba.ACCOUNT_KEY, "timestamp", "balance"])
 @pytest.mark.parametrize("row", [0, 1, 2])
-def test_a_row_that_lacks_a_value_is_refused(row, column):
+def test_a_row_with_a_missing_value_is_refused(row, column):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6), (*OTHER, START, 7)])
     table.loc[row, column] = pd.NA if column != "timestamp" else pd.NaT
     with pytest.raises(ValueError, match=column):
         ba.balance_series(table)
 
 
-def test_ids_that_are_numbers_are_refused_in_a_frame_of_a_tables_dtypes_too():
+def test_numeric_ids_are_refused_even_in_a_frame_with_a_tables_dtypes():
     table = table_of([(*GENERAL, START, 5), (*OTHER, START, 7)])
     with pytest.raises(TypeError, match="party_id must be text, not int64"):
         ba.totals(table.assign(party_id=pd.Categorical([1, 2])), by="party_id")
 
 
 @pytest.mark.parametrize("name", ["wide series", "averages", "candles", "totals"])
-def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(name):
+def test_more_cells_than_fit_into_memory_are_refused_before_they_are_computed(name):
     keys = [(f"a{place}", "T", "p", "") for place in range(5000)]
     table = table_of([(*key, START, 5) for key in keys] + [(*keys[0], START + 10_000_000, 5)])
     with pytest.raises(ValueError, match=r"need some 1,600 GB, but this machine has .*freq"):
@@ -179,7 +179,7 @@ def test_an_account_with_two_values_in_a_column_belongs_to_no_group():
 
 
 @grouped
-def test_a_column_that_there_is_not_is_refused_with_what_there_is(name):
+def test_an_unknown_column_is_refused_with_the_known_ones(name):
     table = table_of([(*GENERAL, START, 5)]).assign(desk="east")
     with pytest.raises(ValueError, match=r"not \['party'\]; did you mean 'party_id'\?"):
         CASES[name].of(table, TWO_DAYS, "party")
@@ -192,7 +192,7 @@ def test_a_column_that_there_is_not_is_refused_with_what_there_is(name):
 
 
 @pytest.mark.parametrize("name", [name for name in GROUPED if CASES[name].columns])
-def test_a_column_of_ones_own_never_gives_way_to_one_of_a_result(name):
+def test_a_callers_own_column_is_never_overwritten_by_a_results_column(name):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
     for column in {*CASES[name].columns} - {*table}:
         with pytest.raises(ValueError, match=rf"by=\['{column}'\]: a result has a column"):
@@ -230,7 +230,7 @@ def test_amounts_of_more_than_38_digits_are_refused_with_their_account_or_group(
             work(table_of(rows))
 
 
-def test_amounts_that_only_others_are_computed_from_may_have_any_size():
+def test_intermediate_amounts_may_have_any_size():
     """Sums outside the interval, flows of which some are internal, levels, and wholes of shares."""
     levels = [(0, 0), (LARGEST, LARGEST), (LARGEST, 0), (0, LARGEST), (LARGEST, LARGEST), (5, 6)]
     pairs = [zip((GENERAL, MARGIN), pair, strict=True) for pair in levels]
@@ -246,7 +246,7 @@ def test_amounts_that_only_others_are_computed_from_may_have_any_size():
     assert shares["share"].tolist() == [0.5, 0.5]
 
 
-def test_an_amount_that_is_not_known_may_have_any_size():
+def test_an_unknown_amount_may_have_any_size():
     times = (START, START + 5)
     known = [(instant(START - 2), instant(START + 2)), (instant(START + 3), instant(START + 9))]
     rows = [(*GENERAL, time, level) for time, level in zip(times, (-LARGEST, LARGEST), strict=True)]
@@ -288,7 +288,7 @@ def test_thousands_of_parties_over_decades_keep_their_own_times(years):
     st.lists(st.sampled_from([*SUMMARY, *FALL]), unique=True),
     st.sampled_from([ba.summarize_accounts, ba.summarize_parties]),
 )
-def test_columns_that_are_asked_for_are_those_of_the_whole_summary(world, columns, function):
+def test_chosen_columns_equal_those_of_the_whole_summary(world, columns, function):
     table = opened(world)
     whole = function(table)
     keys = [name for name in ba.ACCOUNT_KEY if name in whole]
@@ -316,7 +316,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("work", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_what_makes_no_sense_is_refused(work, message):
+def test_invalid_arguments_are_refused(work, message):
     with pytest.raises(TypeError if "whole" in message else ValueError, match=message):
         work(empty_table())
 
@@ -334,7 +334,7 @@ def test_what_makes_no_sense_is_refused(work, message):
         pd.DatetimeIndex(["2023-04-02T02:00", "2023-04-01T02:00"], tz="Europe/Berlin"),
     ],
 )
-def test_instants_may_be_given_in_many_ways(when):
+def test_moments_may_be_given_in_many_ways(when):
     table = table_of([(*GENERAL, 19448 * DAY, 5), (*GENERAL, 19449 * DAY, 6)])
     assert records(ba.balance_at(table, when)) == [
         (*GENERAL, 19449 * DAY, 6, 19449 * DAY),
@@ -344,7 +344,7 @@ def test_instants_may_be_given_in_many_ways(when):
     assert records(one) == [(*GENERAL, 6, 19449 * DAY)]
 
 
-def test_a_part_of_a_microsecond_is_rounded_down():
+def test_a_fraction_of_a_microsecond_is_rounded_down():
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6)])
     when = pd.Timestamp(START * 1000 + 999, tz="UTC")
     for result in (
@@ -363,7 +363,7 @@ def test_flows_are_by_day_and_totals_by_asset_and_type_by_default():
     pd.testing.assert_frame_equal(ba.totals(table), types)
 
 
-def test_deltas_of_a_selection_stand_at_the_selections_rows(recorded_rows):
+def test_deltas_of_a_selection_keep_its_index(recorded_rows):
     table = table_of(recorded_rows)
     chosen = table[table["party_id"] != "network"].iloc[3:]
     assert [*chosen.index] != [*range(len(chosen))]
@@ -374,7 +374,7 @@ def test_deltas_of_a_selection_stand_at_the_selections_rows(recorded_rows):
 
 
 @pytest.mark.parametrize("of", [ba.summarize_accounts, partial(ba.flows, freq=None)])
-def test_a_change_of_any_size_before_the_start_is_no_matter(of):
+def test_a_change_of_any_size_before_the_start_is_ignored(of):
     rows = [(*GENERAL, START, -LARGEST), (*GENERAL, START + 1, LARGEST), (*GENERAL, START + 3, 7)]
     (row,) = records(of(table_of(rows), start=instant(START + 2))[["inflow", "net"]])
     assert row == (0, 7 - LARGEST)

@@ -41,13 +41,13 @@ def day(number):
 @pytest.mark.parametrize(
     ("days", "warnings"), [([-1], 1), ([11], 1), ([11, 12], 1), ([10], 0), ([0, 5], 0), ([0], 0)]
 )
-def test_a_moment_outside_of_what_a_table_knows_is_named_once(table, days, warnings, caplog):
+def test_a_moment_outside_the_known_intervals_is_named_once(table, days, warnings, caplog):
     held = ba.balance_at(table, [day(number) for number in days])
     assert held["balance"].isna().all() or not warnings
     assert caplog.text.count("no balance is known at") == warnings
 
 
-def test_holders_are_by_default_those_just_before_the_end_of_what_is_known(table, caplog):
+def test_holders_are_by_default_those_just_before_the_end_of_the_known_intervals(table, caplog):
     holders = ba.holders(table)
     assert holders.equals(ba.holders(table, day(10) - pd.Timedelta("1us")))
     assert holders["balance"].tolist() == [7, 1]
@@ -56,7 +56,7 @@ def test_holders_are_by_default_those_just_before_the_end_of_what_is_known(table
     assert "no balance is known at" in caplog.text
 
 
-def test_a_candle_opens_with_the_sum_that_holders_name_where_knowledge_ends():
+def test_a_candle_opens_with_the_sum_of_holders_where_a_known_interval_ends():
     """One of the party's accounts has a row at that moment, the other holds what it held."""
     table = opened(World([*ROWS, (*GENERAL, START + 10 * DAY, 9)], {}, KNOWN))
     bounds = {"start": day(10), "end": day(11), "by": "party_id"}
@@ -70,12 +70,12 @@ def test_a_candle_opens_with_the_sum_that_holders_name_where_knowledge_ends():
 @pytest.mark.parametrize(
     "known", [["2023-04-01"], [("2023-04-02", "2023-04-01")], [("soon", "later")]]
 )
-def test_known_intervals_that_are_not_intervals_are_refused(known):
+def test_malformed_known_intervals_are_refused(known):
     with pytest.raises(ValueError, match=r"known|start|ISO"):
         ba.to_table(table_of(ROWS), known=known)
 
 
-def test_averages_most_of_which_are_unknown_say_once_why_and_what_helps(caplog):
+def test_mostly_unknown_averages_warn_once_with_the_reason_and_the_cure(caplog):
     table = ba.read_parquet(demo.sample_data() / "changes.parquet")
     assert ba.time_weighted_average(table, freq="MS")["average"].isna().all()
     (record,) = caplog.records
@@ -91,7 +91,7 @@ BAD = START + 3 * DAY
 
 
 @pytest.mark.parametrize("account", [GENERAL, None])
-def test_an_archive_explains_what_its_table_knows_of_a_bad_row(tmp_path, account):
+def test_an_archive_explains_a_bad_row_as_its_table_does(tmp_path, account):
     rows = [*ROWS, (*GENERAL, START + 6 * DAY, 9), (*MARGIN, START + 9 * DAY, 3)]
     archive = write_archive(tmp_path, table_of(rows), "month", bad=[((BAD, BAD + 1), account)])
     table, end = archive.read(partial=True), START + (6 if account else 9) * DAY
@@ -104,7 +104,7 @@ def test_an_archive_explains_what_its_table_knows_of_a_bad_row(tmp_path, account
 
 
 @given(st.lists(spans, max_size=8), spans)
-def test_stated_intervals_are_joined_and_an_interval_has_those_up_to_its_end(some, cut):
+def test_stated_intervals_are_joined_and_a_cut_keeps_those_up_to_its_end(some, cut):
     def moments(known):
         return {moment for start, end in known for moment in range(start, end)}
 

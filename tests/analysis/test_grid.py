@@ -50,7 +50,7 @@ def test_offsets_of_less_than_a_day_hold_the_rows_too(freq, tz):
         (pd.offsets.Week(weekday=6), "W"),
     ],
 )
-def test_what_pandas_labels_by_its_end_is_the_period_that_ends_there(named, meant):
+def test_a_frequency_that_pandas_labels_by_its_end_is_the_same_period(named, meant):
     table = rows_at(*(START + day * DAY for day in range(0, 900, 11)))
     for function in (ba.flows, ba.time_weighted_average, ba.balance_series, ba.totals):
         pd.testing.assert_frame_equal(function(table, freq=named), function(table, freq=meant))
@@ -69,7 +69,7 @@ def test_what_pandas_labels_by_its_end_is_the_period_that_ends_there(named, mean
         ({"freq": "SME"}, "beginnings: SMS"),
     ],
 )
-def test_a_grid_that_there_is_not_is_refused(how, message):
+def test_an_impossible_grid_is_refused(how, message):
     with pytest.raises(ValueError, match=message):
         edges(rows_at("2023-04-01"), **how)
 
@@ -107,7 +107,7 @@ def test_periods_that_fit_a_range_are_those_of_the_calendar(second, size, unit, 
     assert name == "minute" or len(inner) > most // 8 - 1
 
 
-def test_a_range_of_the_far_future_has_periods_as_well():
+def test_a_range_in_the_far_future_has_periods_too():
     last = 253_402_214_400_000_000
     _, grid = fitting_grid(last - 3 * HOUR, last, 100)
     assert grid.edges[[0, -1]].tolist() == [last - 3 * HOUR, last]

@@ -59,7 +59,7 @@ def spans(values, starts):
 
 
 @given(st.lists(st.none() | numbers, min_size=1))
-def test_integers_become_words_and_decimals_and_come_back_null_where_they_are_not_known(values):
+def test_integers_become_words_and_decimals_and_are_null_where_unknown(values):
     whole, known = [value or 0 for value in values], [value is not None for value in values]
     words = int128.words_from(whole)
     assert int128.integers_of(words) == whole
@@ -82,14 +82,14 @@ def test_amounts_of_0_are_found(values, way):
 
 
 @given(lists, lists)
-def test_columns_are_joined_whatever_the_words_of_their_amounts(one, other):
+def test_columns_with_different_numbers_of_words_are_joined(one, other):
     parts = [int128.words_from(one), summable(other), in_three_words(one)]
     assert int128.integers_of(int128.joined(parts)) == [*one, *other, *one]
     assert int128.joined([np.array([1, 2]), np.array([3])]).tolist() == [1, 2, 3]
 
 
 @given(lists, widths, ways)
-def test_digits_make_up_the_amount_and_are_composed_to_it_again(values, width, way):
+def test_digits_add_up_to_the_amount_and_compose_it_again(values, width, way):
     digits = list(int128.digits_of(way(values), width))
     for lower in digits[:-1]:
         assert lower.min() >= 0

@@ -78,7 +78,7 @@ def silently(function, *args):
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_each_function_says_once_that_rows_were_taken_out(function, tmp_path, monkeypatch):
+def test_each_function_warns_once_that_rows_were_removed(function, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = made()
     with warnings_of_rows() as said:
@@ -90,7 +90,7 @@ def test_each_function_says_once_that_rows_were_taken_out(function, tmp_path, mo
     silently(FUNCTIONS[function], table.iloc[6:])
 
 
-def test_a_mask_in_time_that_leaves_no_row_of_an_account_says_so():
+def test_a_mask_in_time_that_drops_all_rows_of_an_account_warns():
     late = [(*OTHER[:2], "c3", "", START + day * DAY, 5) for day in (4, 5)]
     table = made([*ROWS, *late], nothing_before=True)
     with warnings_of_rows() as said:
@@ -105,7 +105,7 @@ def counts(table):
 
 @settings(max_examples=20)
 @given(books(openings=False), st.none() | gaps, st.randoms(use_true_random=False), st.data())
-def test_any_row_that_is_missing_is_noticed_and_whole_accounts_are_not(book, known, rng, data):
+def test_any_missing_row_is_noticed_but_missing_whole_accounts_are_not(book, known, rng, data):
     table = made(book[0], known)
     masks = st.lists(st.booleans(), min_size=len(table), max_size=len(table))
     left = table[np.array(data.draw(masks), bool)]
@@ -133,7 +133,7 @@ def test_an_account_that_lost_as_many_rows_as_it_gained_is_unknown():
     assert balances.isna().tolist() == [True, False, False]
 
 
-def test_rows_taken_out_of_a_callers_own_table_are_noticed_also_where_he_stated_nothing():
+def test_rows_removed_from_a_callers_own_table_are_noticed_even_if_nothing_was_stated():
     plain = pd.DataFrame(table_of(ROWS))
     plain.attrs = {}
     whole = ba.to_table(plain)
@@ -147,13 +147,13 @@ def test_rows_taken_out_of_a_callers_own_table_are_noticed_also_where_he_stated_
     assert silently(ba.balance_at, ba.to_table(whole), at(144))["balance"].notna().all()
 
 
-def test_who_states_what_is_known_is_taken_at_his_word():
+def test_known_intervals_that_a_caller_states_are_believed():
     cut = made()[lambda table: table["timestamp"] >= at(48)]
     table = ba.to_table(cut, known=[(at(0), "2023-05-01")])
     assert silently(ba.balance_at, table, at(144))["balance"].notna().all()
 
 
-def test_a_selection_that_was_written_knows_no_more_than_before(tmp_path):
+def test_a_selection_knows_no_more_after_it_was_written(tmp_path):
     keys = [("a" * 64, "ACCOUNT_TYPE_GENERAL", party * 64, "") for party in "bc"]
     table = table_of([(*key, START + at, 5) for at, key in enumerate(keys)])
     answer = {"span": (START, START + 10), "node": {"name": "node"}, "asked": (0, 0)}
@@ -166,7 +166,7 @@ def test_a_selection_that_was_written_knows_no_more_than_before(tmp_path):
     assert ba.balance_at(mine, instant(START + 50))["balance"].isna().all()
 
 
-def test_a_cut_knows_the_part_of_what_the_whole_knows_and_states_its_own_interval(tmp_path):
+def test_a_cut_has_the_tables_known_intervals_within_its_own_interval(tmp_path):
     table = made(known=((START, START + 2 * DAY), (START + 3 * DAY, START + 7 * DAY)))
     table.attrs[ATTRS_KEY] |= {"source": "a node", "rows": len(table)}
     cut = table.balances.between(at(24), at(96))
@@ -186,7 +186,7 @@ def test_a_cut_knows_the_part_of_what_the_whole_knows_and_states_its_own_interva
 # What is noted
 
 
-def test_what_is_noted_survives_whatever_carries_a_table(tmp_path):
+def test_notes_survive_every_way_to_store_or_copy_a_table(tmp_path):
     table = made()
     short = table.iloc[1:]
     ba.write_parquet(short, tmp_path / "ours.parquet")
@@ -212,7 +212,7 @@ def test_what_is_noted_survives_whatever_carries_a_table(tmp_path):
         assert len(said) == 1
 
 
-def test_a_file_that_notes_no_rows_is_taken_at_its_word_and_its_selections_are_not(tmp_path):
+def test_a_file_without_a_note_of_its_rows_is_believed_but_its_selections_are_not(tmp_path):
     ba.write_parquet(table_of(ROWS).iloc[::2], tmp_path / "plain.parquet")
     table = ba.read_parquet(tmp_path / "plain.parquet")
     silently(ba.deltas, table)
@@ -222,13 +222,13 @@ def test_a_file_that_notes_no_rows_is_taken_at_its_word_and_its_selections_are_n
 
 
 @pytest.mark.parametrize("note", ["?", "AAAA", "3 AAAAAAAAAAA="])
-def test_a_note_that_others_made_up_breaks_nothing(note):
+def test_a_made_up_note_breaks_nothing(note):
     table = made()
     table.attrs[ATTRS_KEY]["account_rows"] = note
     assert ba.deltas(table)["delta"].isna().all()
 
 
-def test_copies_of_attrs_copy_nothing_that_grows_with_the_table():
+def test_copying_attrs_copies_nothing_that_grows_with_the_table():
     days = [(START + day * DAY, START + day * DAY + HOUR) for day in range(1000)]
     table = made(many_rows(), days)
     noted, copied = table.attrs[ATTRS_KEY], deepcopy(table.attrs)[ATTRS_KEY]
@@ -236,7 +236,7 @@ def test_copies_of_attrs_copy_nothing_that_grows_with_the_table():
     assert len(noted["known"]) == 1000
 
 
-def test_equal_tables_note_the_same_whatever_the_order_of_categories():
+def test_equal_tables_have_equal_notes_whatever_the_order_of_categories():
     notes = set()
     for order in (1, -1):
         table = table_of(ROWS)
@@ -261,7 +261,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("words", "accounts"), WORDS)
-def test_a_selection_by_words_keeps_what_the_table_knows(words, accounts):
+def test_a_selection_by_filters_keeps_the_known_intervals(words, accounts):
     table = made()
     table.attrs[ATTRS_KEY] |= NAMED
     some = table.balances.select(**words)
@@ -278,7 +278,7 @@ def test_a_selection_by_words_keeps_what_the_table_knows(words, accounts):
         {"account_types": "BOND"},
     ],
 )
-def test_a_word_that_stands_for_nothing_is_an_error_that_names_it(words):
+def test_a_filter_that_matches_nothing_is_an_error_that_names_it(words):
     table = made()
     table.attrs[ATTRS_KEY] |= NAMED
     (word,) = words.values()
@@ -293,7 +293,7 @@ def parts_of(whole, *days):
     return [whole.balances.between(at(24 * a), at(24 * b)) for a, b in days]
 
 
-def test_two_loads_with_a_hole_between_them_know_the_hole():
+def test_two_concatenated_loads_know_the_gap_between_them():
     parts = parts_of(made(nothing_before=True), (0, 2), (4, 6))
     for joined in (pd.concat(parts), pd.concat(parts[::-1], ignore_index=True)):
         held = ba.balance_at(joined, [at(24 * day + 1) for day in range(6)])
@@ -303,7 +303,7 @@ def test_two_loads_with_a_hole_between_them_know_the_hole():
         assert flowed.isna().any(axis=1).tolist()[2:4] == [True, True]
 
 
-def test_plain_frames_of_which_the_caller_says_what_they_know_are_put_together_as_tables():
+def test_plain_frames_with_stated_intervals_are_concatenated_as_tables():
     whole = made()
     spans = [(0, 2), (4, 6)]
     plain = [pd.DataFrame(part) for part in parts_of(whole, *spans)]
@@ -314,7 +314,7 @@ def test_plain_frames_of_which_the_caller_says_what_they_know_are_put_together_a
     assert ba.balance_at(pd.concat(own), at(24 * 3 + 1))["balance"].isna().all()
 
 
-def test_two_loads_that_meet_are_one_unless_one_of_them_had_lost_rows():
+def test_two_adjacent_loads_are_one_unless_one_had_lost_rows():
     whole = made(nothing_before=True)
     first, second = parts_of(whole, (0, 2), (2, 7))
     joined = pd.concat([first, second])
@@ -352,7 +352,7 @@ def test_of_two_loads_that_are_merged_the_rows_of_the_second_are_not_taken_for_k
     assert ba.balance_at(merged, at(24 * 3 + 1))["balance"].isna().all()
 
 
-def test_columns_put_beside_a_table_leave_what_it_knows():
+def test_columns_concatenated_beside_a_table_keep_its_known_intervals():
     whole = made()
     other = pd.Series(range(len(whole)), name="place")
     for beside in (other, other.to_frame()):
@@ -361,7 +361,7 @@ def test_columns_put_beside_a_table_leave_what_it_knows():
         assert len(pd.concat([whole, whole.iloc[:, :2]], axis=1).columns) == 8
 
 
-def test_an_interval_keeps_the_columns_of_ones_own():
+def test_a_cut_keeps_a_callers_own_columns():
     table = made(nothing_before=True)
     table["desk"] = table["party_id"].map({"a1": "east", "b2": "west"})
     part = table.balances.between(at(48), at(96))
@@ -376,7 +376,7 @@ PARTS = [
 ]
 
 
-def test_a_part_of_chosen_accounts_knows_nothing_of_the_others_when_it_is_put_beside_them():
+def test_a_part_of_selected_accounts_knows_nothing_about_the_others_when_concatenated():
     whole = made(PARTS, ((START, START + 60 * DAY),), nothing_before=True)
     part, later = parts_of(whole, (30, 40), (40, 60))
     some = whole["party_id"] == "a"
@@ -396,7 +396,9 @@ def test_a_part_of_chosen_accounts_knows_nothing_of_the_others_when_it_is_put_be
 
 
 @pytest.mark.parametrize("days", [(30, 40), (20, 30), (40, 60)])
-def test_a_part_of_chosen_accounts_takes_away_nothing_that_one_of_all_knows(days, caplog):
+def test_a_part_of_selected_accounts_removes_no_interval_that_a_part_of_all_accounts_knows(
+    days, caplog
+):
     whole = made(PARTS, ((START, START + 60 * DAY),), nothing_before=True)
     (wide,), moments = parts_of(whole, (20, 45)), [at(24 * day + 1) for day in range(60)]
     truth = ba.balance_at(whole, moments)["balance"]
@@ -414,7 +416,7 @@ def test_a_part_of_chosen_accounts_takes_away_nothing_that_one_of_all_knows(days
     assert not caplog.messages
 
 
-def test_of_two_parts_with_one_start_that_with_openings_says_what_was_held():
+def test_of_two_parts_with_one_start_the_one_with_openings_gives_the_balances():
     whole = made(PARTS, ((START, START + 60 * DAY),), nothing_before=True)
     (one,) = parts_of(whole, (20, 30))
     days = at(24 * 20), at(24 * 40)
@@ -460,7 +462,7 @@ def middle(begin, **how):
 @pytest.mark.parametrize(
     ("name", "how"), [*product(SUMS, ["itself"]), *product(["totals"], [*CUTS][1:])]
 )
-def test_sums_of_what_begins_in_the_middle_say_once_that_quiet_accounts_are_left_out(
+def test_sums_without_openings_warn_once_that_quiet_accounts_are_left_out(
     name, how, tmp_path, caplog
 ):
     # Another table each time.
@@ -475,7 +477,7 @@ def test_sums_of_what_begins_in_the_middle_say_once_that_quiet_accounts_are_left
     assert ("opening=True" in said) == (how == "joined")  # which begins where the table does
 
 
-def test_sums_with_openings_and_what_adds_nothing_up_say_nothing_of_quiet_accounts(caplog):
+def test_sums_with_openings_and_functions_without_sums_dont_warn_about_quiet_accounts(caplog):
     whole, lacking, plain = middle(START, nothing_before=True), middle(START), table_of(ROWS)
     part = whole.balances.between(at(12), at(72))
     joined = pd.concat([lacking.balances.between(at(48)), part])
@@ -488,7 +490,7 @@ def test_sums_with_openings_and_what_adds_nothing_up_say_nothing_of_quiet_accoun
 
 
 @pytest.mark.parametrize(("gaps", "more"), [(1, ""), (3, ""), (5, ", and 2 more")])
-def test_sums_over_gaps_say_that_accounts_of_these_are_left_out(gaps, more, caplog):
+def test_sums_over_gaps_warn_that_accounts_of_the_gaps_are_left_out(gaps, more, caplog):
     known = [(START + n * HOUR, START + n * HOUR + HOUR - 1) for n in range(gaps + 1)]
     known[-1] = (known[-1][0], START + 60 * DAY)
     ba.totals(made(known=known, nothing_before=True), by="asset_id")
@@ -497,7 +499,7 @@ def test_sums_over_gaps_say_that_accounts_of_these_are_left_out(gaps, more, capl
     assert said.startswith(f"accounts that changed only in {', '.join(shown[:3])}{more} are left")
 
 
-def test_sums_say_it_too_of_rows_after_what_is_known_and_where_nothing_is(caplog):
+def test_sums_also_warn_about_rows_after_the_known_intervals_and_without_any(caplog):
     known = ((START, START + HOUR),)
     ba.totals(made(known=known, nothing_before=True), by="asset_id")
     assert caplog.messages[0].startswith("accounts that changed only in 2023-03-28T11:40Z to ")
@@ -507,7 +509,7 @@ def test_sums_say_it_too_of_rows_after_what_is_known_and_where_nothing_is(caplog
 
 
 @pytest.mark.parametrize(("function", "days"), [(ba.totals, 60), (ba.flows, 61)])
-def test_sums_say_that_accounts_whose_rows_were_all_set_aside_are_left_out(function, days, caplog):
+def test_sums_warn_that_accounts_whose_rows_were_all_set_aside_are_left_out(function, days, caplog):
     stranger = ("VOTE", "ACCOUNT_TYPE_BOND", "z9", "")
     bad = (((START + 5, START + 6), stranger), ((START + 7, START + 8), ROWS[0][:4]))
     world = World(ROWS, {}, ((START, START + days * DAY),), nothing_before=True, bad=bad)

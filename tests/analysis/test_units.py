@@ -41,7 +41,7 @@ def test_an_asset_without_decimals_is_named():
 
 
 @pytest.mark.parametrize("amount", [10**20, Decimal(10**20), 10**18])
-def test_balances_of_other_kinds_are_converted_too(amount):
+def test_balances_of_other_types_are_converted_too(amount):
     data = pd.DataFrame({"asset_id": "xa43", "balance": [amount], "rows": [3]})
     result = ba.to_units(data, {"xa43": 18})
     assert result["balance"].tolist() == [int(amount) / 10**18]
@@ -54,7 +54,7 @@ def test_a_frame_without_amounts_is_refused():
 
 
 @pytest.mark.parametrize("value", ["changes", "active", "unknown"])
-def test_counts_of_a_wide_layout_are_no_amounts(value):
+def test_counts_in_the_wide_layout_are_not_amounts(value):
     how = {"by": "asset_id", "freq": None, "layout": "wide", "value": value}
     counted = ba.flows(TABLE, **how)
     assert counted.iloc[0].tolist() == [2, 2]
@@ -98,7 +98,7 @@ def test_units_are_the_exact_amounts_divided_once(name):
     assert [*result.dtypes] == [*expected]
 
 
-def test_results_know_the_units_of_the_tables_assets():
+def test_results_have_the_units_of_the_tables_assets():
     table = TABLE.copy()
     with pytest.raises(ValueError, match="VOTE, xa43 have unknown decimals"):
         ba.to_units(ba.balance_at(table, "2024-01-01"))

@@ -70,7 +70,7 @@ def test_labels_are_kept_wherever_assets_are(node, tmp_path):
         assert names_of(known) == (ba.read_assets(NAMES), expected)
 
 
-def test_an_archive_that_is_bound_by_a_symbol_goes_on_with_it(node, tmp_path):
+def test_an_archive_bound_by_a_symbol_continues_with_it(node, tmp_path):
     run_export(node, tmp_path / "a", start=START, end=END, asset_id="tUSD", assets=NAMES)
     run_export(node, tmp_path / "a", end=END, asset_id="tUSD")
     assert {*ba.Archive(tmp_path / "a").read()["asset_id"]} == {ASSET}
@@ -88,7 +88,7 @@ def test_every_way_to_read_an_archive_takes_its_symbols_and_short_ids(archive, n
     assert {*pd.read_csv(io.StringIO(shown))[column]} == {whole}
 
 
-def test_a_selection_says_which_word_stands_for_nothing_and_takes_other_names(archive):
+def test_a_selection_names_a_filter_that_matches_nothing_and_accepts_other_names(archive):
     with pytest.raises(ValueError, match=r"'tUSB' .*did you mean tUSD"):
         archive.select(asset_id="tUSB")
     renamed = archive.select(asset_id="X", assets={ASSET: {"symbol": "X", "decimals": 1}}).read()
@@ -97,7 +97,9 @@ def test_a_selection_says_which_word_stands_for_nothing_and_takes_other_names(ar
 
 
 @pytest.mark.parametrize(("kind", "given"), [("assets", NAMES), ("labels", LABELS)])
-def test_a_damaged_file_of_names_is_named_and_mended_by_giving_them(node, archive, kind, given):
+def test_a_damaged_file_of_names_is_named_and_repaired_by_passing_them_again(
+    node, archive, kind, given
+):
     run_export(node, archive.uri, end=END, **{kind: given})
     file = Path(archive.uri, f"_{kind}.json")
     file.write_text(file.read_text()[:-5])

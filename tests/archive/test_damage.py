@@ -60,7 +60,7 @@ def errors_of(folder, expected):
 @pytest.mark.parametrize("name", [DAY_FILE, CHECKPOINT, MANIFEST])
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_happens_to_a_file_no_read_gives_other_rows_and_a_repair_brings_it_back(
+def test_no_damage_makes_a_read_return_other_rows_and_a_repair_restores_the_file(
     *, node, whole, expected, tmp_path, name, data
 ):
     folder = tmp_path / "archive"
@@ -95,7 +95,7 @@ def test_whatever_happens_to_a_file_no_read_gives_other_rows_and_a_repair_brings
     assert lasting(folder) == lasting(whole)
 
 
-def test_no_flipped_bit_of_a_file_gives_other_rows(folder):
+def test_no_flipped_bit_in_a_file_gives_other_rows(folder):
     content, day = (folder / DAY_FILE).read_bytes(), {"start": "2023-04-29", "end": "2023-04-30"}
     expected = ba.Archive(folder).read(**day)
     # The heads of pages have no checksum.
@@ -109,7 +109,7 @@ def test_no_flipped_bit_of_a_file_gives_other_rows(folder):
 
 @pytest.mark.parametrize("name", [DAY_FILE, CHECKPOINT])
 @pytest.mark.parametrize(("rows", "is_size_noted"), [(None, False), (3, False), (None, True)])
-def test_a_sound_file_of_other_rows_is_never_read(folder, expected, name, rows, is_size_noted):
+def test_a_sound_file_with_other_rows_is_never_read(folder, expected, name, rows, is_size_noted):
     table, size = pq.read_table(folder / name), (folder / name).stat().st_size
     values = pa.array(range(table.num_rows)).cast(pa.decimal128(38, 0))
     table = table.set_column(5, table.schema.field("balance"), values).slice(0, rows)

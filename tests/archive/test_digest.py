@@ -49,7 +49,7 @@ def naive(rows, complete, unproven=(), **filters):
     asset=st.none() | st.sampled_from(ASSETS),
     forgotten=st.sampled_from([0, 0, 7, 19]),
 )
-def test_a_digest_is_that_of_the_rows_and_intervals_however_they_were_exported(
+def test_a_digest_depends_only_on_rows_and_intervals_not_on_how_they_were_exported(
     *, tmp_path_factory, partition, cuts, bounds, asset, forgotten
 ):
     made, first = tmp_path_factory.mktemp("digest"), TIMES[forgotten]
@@ -80,7 +80,7 @@ def test_an_archive_from_segments_has_the_digest_of_one_from_a_node(node, tmp_pa
     assert digests == {naive(ROWS, [[TIMES[0], TIMES[-1] + 1]])}
 
 
-def test_digests_of_limits_and_assets_dont_depend_on_when_they_were_asked(node, whole, tmp_path):
+def test_digests_of_limits_and_assets_dont_depend_on_when_they_were_fetched(node, whole, tmp_path):
     assets = {ROWS[0].asset_id: {"symbol": "A", "decimals": 5}}
     for name, other in (("a", node), ("b", node_of(ROWS, limits=None))):
         run_export(other, tmp_path / name, start=START, end=END, assets=assets)
@@ -98,7 +98,7 @@ def test_a_copy_is_proven_by_the_digest_that_was_printed(whole):
     assert printed["digest"] in run(*asked).stdout
 
 
-def test_rows_that_a_digest_is_of_must_be_whole(folder):
+def test_a_digest_shows_unproven_time_and_a_damaged_file_has_none(folder):
     digest = ba.Archive(folder).digest().digest
     edit_manifest(folder, lambda content: content["evidence"]["answers"][0].update(reached=False))
     assert ba.Archive(folder).digest().digest == naive(ROWS, [], [[START, END]]) != digest

@@ -29,7 +29,7 @@ def balance_of(archive, account, at):
 
 @settings(max_examples=15)
 @given(account=st.sampled_from(ACCOUNTS), moment=MOMENTS)
-def test_a_balance_rests_on_the_last_row_between_its_neighbours_as_its_node_answered(
+def test_a_balance_is_explained_by_its_last_row_the_neighbouring_rows_and_the_nodes_answer(
     torn, account, moment
 ):
     archive = ba.Archive(torn)
@@ -60,7 +60,7 @@ def test_a_balance_rests_on_the_last_row_between_its_neighbours_as_its_node_answ
 
 
 @pytest.mark.parametrize("change", [{"assetId": ""}, {"balance": "x"}])
-def test_a_spoilt_row_makes_its_account_unknown_unless_that_cannot_be_read_and_has_a_row(
+def test_a_bad_row_makes_its_account_unknown_unless_that_is_unreadable_and_has_a_row(
     tmp_path, change
 ):
     row = ROWS[60]
@@ -113,7 +113,7 @@ def test_a_command_explains_the_account_that_its_options_name(torn):
     assert "unit of balances  the asset's smallest" in said
 
 
-def test_what_is_no_account_is_refused(torn):
+def test_a_value_that_is_not_an_account_is_refused(torn):
     with pytest.raises(ValueError, match="an account has asset_id"):
         ba.Archive(torn).explain(["x"], at="2023-04-01")
     short = [name[:6] for name in ROWS[0].account]

@@ -16,7 +16,7 @@ from tests.node.truth import lines_of_rows, lines_of_table, matching
 FILE_ORDER = ["party_id", "asset_id", "account_type", "market_id", "timestamp"]
 
 
-def test_what_is_no_row_has_a_name_that_engines_leave_out(months):
+def test_files_without_rows_have_names_that_engines_ignore(months):
     files = {path.relative_to(months).parts[0] for path in months.rglob("*") if path.is_file()}
     assert {name for name in files if not name.startswith(("_", "."))} == {"changes"}
     assert (months / "_checkpoints" / "2023-05-01.pq").exists()
@@ -24,7 +24,7 @@ def test_what_is_no_row_has_a_name_that_engines_leave_out(months):
 
 
 @pytest.mark.parametrize("place", ["", "changes"])
-def test_arrow_reads_the_rows_and_nothing_else_wherever_it_is_pointed(months, place):
+def test_arrow_reads_only_the_rows_from_any_folder_of_the_archive(months, place):
     assert ds.dataset(months / place, format="parquet").count_rows() == len(ROWS)
 
 
@@ -36,12 +36,12 @@ def test_duckdb_reads_every_row_and_digit_and_no_checkpoint(months, tmp_path, pl
     assert sorted(balances) == sorted((int(row.balance),) for row in ROWS)
 
 
-def test_duckdb_does_not_mix_the_limits_in_without_a_word(months):
+def test_duckdb_never_mixes_the_limits_into_the_rows_silently(months):
     with pytest.raises(duckdb.Error, match="schema mismatch"):
         duckdb.sql(f"from read_parquet('{months}/**/*.parquet')").to_arrow_table()
 
 
-def test_a_file_names_its_order_and_keeps_to_it_and_a_row_group_has_only_its_own_ids(months):
+def test_a_file_states_and_keeps_its_order_and_a_row_group_has_only_its_own_ids(months):
     for path in months.glob("changes/*/changes.parquet"):
         with pq.ParquetFile(path) as file:
             note = json.loads(file.metadata.metadata[b"balance_analysis"])
@@ -65,7 +65,9 @@ def groups_of(archive):
 
 
 @pytest.mark.parametrize("length", [1, 1500])  # of long ids no file has bounds
-def test_a_party_is_read_from_few_row_groups_and_all_of_its_own(monkeypatch, tmp_path, length):
+def test_a_party_is_read_from_few_row_groups_and_from_all_that_have_it(
+    monkeypatch, tmp_path, length
+):
     monkeypatch.setattr("balance_analysis.archive.datafile.ROW_GROUP", ROW_GROUP)
     rows = [row._replace(party_id=row.party_id[:4] * length) for row in ROWS]
     run_export(node_of(rows, head=END), tmp_path / "a", start=START, end=END, partition="month")

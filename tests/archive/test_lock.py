@@ -13,7 +13,7 @@ from tests.archive.writing import holder_of, locked
 from tests.cli.running import waiting
 
 
-def test_while_a_process_writes_others_are_refused_and_once_it_is_killed_they_are_not(tmp_path):
+def test_other_writers_are_refused_while_a_process_writes_and_allowed_once_it_is_killed(tmp_path):
     with node_of(ROWS) as stalled, node_of(ROWS) as node:
         process = waiting(stalled, 0, "export", tmp_path / "a", stalled.url)
         before, note = content_of(tmp_path / "a"), holder_of(tmp_path / "a")
@@ -33,7 +33,7 @@ def test_while_a_process_writes_others_are_refused_and_once_it_is_killed_they_ar
         assert holder_of(tmp_path / "a") == {}
 
 
-def test_who_has_opened_the_lock_before_it_is_released_keeps_out_the_next_one(tmp_path):
+def test_a_process_that_opened_the_lock_before_its_release_excludes_the_next_one(tmp_path):
     with contextlib.suppress(LookupError), locked(tmp_path / "new"):
         waiting = os.open(tmp_path / "new" / "_lock", os.O_RDWR)
         raise LookupError

@@ -66,7 +66,7 @@ def test_a_second_writer_is_refused_and_the_lock_is_removed_at_the_end(address, 
 
 
 @pytest.mark.parametrize("left", [None, {**DEAD, "seconds": -2}])
-def test_of_several_at_once_one_gets_the_lock(address, archive, left):
+def test_one_of_several_simultaneous_writers_gets_the_lock(address, archive, left):
     ready, done = (threading.Barrier(5, timeout=20) for _ in range(2))
 
     def try_(_):
@@ -85,16 +85,14 @@ def test_of_several_at_once_one_gets_the_lock(address, archive, left):
     assert list(archive.store.names()) == []
 
 
-def test_a_lock_that_is_held_is_renewed_over_and_over(archive):
+def test_a_held_lock_is_renewed_repeatedly(archive):
     with leased(archive, seconds=0.3):
         first = holder_of(archive)["renewed"]
         eventually(lambda: holder_of(archive)["renewed"] > first + 3)
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
-def test_a_killed_holders_lock_is_free_when_its_time_is_over_by_the_stores_clock(
-    address, archive, front, hours
-):
+def test_a_killed_holders_lock_expires_by_the_stores_clock(address, archive, front, hours):
     put(address, DEAD)
     front.clock, front.aged = hours * 3600, 61
     with pytest.raises(ArchiveLockedError), leased(archive):
@@ -104,7 +102,7 @@ def test_a_killed_holders_lock_is_free_when_its_time_is_over_by_the_stores_clock
         assert holder_of(archive)["pid"] != 7
 
 
-def test_who_slept_past_a_leases_end_writes_nothing_when_another_took_over(address, archive, front):
+def test_a_run_that_slept_past_its_lease_writes_nothing_after_a_takeover(address, archive, front):
     with leased(archive, seconds=0.3, is_asleep=True):
         front.aged = 3
         time.sleep(0.2)
@@ -116,7 +114,7 @@ def test_who_slept_past_a_leases_end_writes_nothing_when_another_took_over(addre
             assert (list(archive.store.names()), holder_of(archive)) == (["_lock.json"], mine)
 
 
-def test_a_lock_that_is_gone_is_lost_though_the_store_would_put_it_again(address, archive, front):
+def test_a_deleted_lock_is_lost_although_the_store_would_accept_it_again(address, archive, front):
     with leased(archive, seconds=0.3, is_asleep=True) as check:
         front.forget = ["HTTP_IF_MATCH"]
         Archive(address).store.delete("_lock.json")
@@ -126,7 +124,7 @@ def test_a_lock_that_is_gone_is_lost_though_the_store_would_put_it_again(address
     assert list(archive.store.names()) == []
 
 
-def test_a_store_that_was_out_of_reach_costs_no_lock_that_nobody_took(archive, front):
+def test_a_store_that_was_unreachable_loses_no_lock_that_nobody_took(archive, front):
     with leased(archive, seconds=0.3) as check:
         front.refuse = lambda environ: 400
         time.sleep(0.5)
@@ -137,7 +135,7 @@ def test_a_store_that_was_out_of_reach_costs_no_lock_that_nobody_took(archive, f
 
 
 @pytest.mark.parametrize("when", ["making", "renewing"])
-def test_an_answer_that_got_lost_does_not_lose_the_lock(archive, front, when):
+def test_a_lost_answer_does_not_lose_the_lock(archive, front, when):
     front.lose = 1 if when == "making" else 0
     with leased(archive, seconds=0.6) as check:
         front.lose = 2 if when == "renewing" else 0
@@ -158,21 +156,25 @@ def test_a_store_without_conditional_puts_has_no_lock(archive, front, caplog, na
     assert list(archive.store.names()) == []
 
 
-def test_without_boto3_there_is_no_lock_and_the_way_to_one_is_named(archive, monkeypatch, caplog):
+def test_without_boto3_there_is_no_lock_and_the_message_says_what_to_install(
+    archive, monkeypatch, caplog
+):
     monkeypatch.setitem(sys.modules, "boto3", None)
     with locked(archive), locked(archive):
         assert "has no lock: a lock needs boto3: pip install 'balance-analysis[s3]'" in caplog.text
         assert "?" not in caplog.text
 
 
-def test_a_store_out_of_reach_is_named(address, serving):
+def test_an_unreachable_store_is_named(address, serving):
     away = address.replace(serving[1], "127.0.0.1:1")
     with pytest.raises(OSError, match=r"_lock\.json.*127\.0\.0\.1:1"), locked(away):
         pass
 
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_the_lock_is_where_pyarrow_has_the_archive(address, serving, monkeypatch, tmp_path, name):
+def test_the_lock_is_at_the_address_that_pyarrow_uses(
+    address, serving, monkeypatch, tmp_path, name
+):
     monkeypatch.setenv(name, f"http://{serving[1]}")
     archive = Archive(address.partition("?")[0] + "?region=us-east-1")
     with locked(archive):

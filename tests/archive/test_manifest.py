@@ -59,7 +59,7 @@ EDITS = [
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_whatever_is_no_value_of_its_kind_is_damage(whole, tmp_path, edit):
+def test_a_value_of_a_wrong_type_is_damage(whole, tmp_path, edit):
     folder = shutil.copytree(whole, tmp_path / "a")
     edit_manifest(folder, lambda _: None)
     assert ba.Archive(folder).coverage().equals(ba.Archive(whole).coverage())
@@ -68,7 +68,7 @@ def test_whatever_is_no_value_of_its_kind_is_damage(whole, tmp_path, edit):
         ba.Archive(folder).coverage()
 
 
-def test_blanks_and_the_order_of_keys_do_not_matter_and_the_digest_does(whole, tmp_path):
+def test_whitespace_and_the_order_of_keys_dont_matter_but_the_digest_does(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / "a")
     content = json.loads((folder / "_archive.json").read_text())
     (folder / "_archive.json").write_text(json.dumps(dict(reversed(content.items())), indent=4))

@@ -25,7 +25,7 @@ ROWS = [
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_each_command_of_operations_does_what_is_said(address, tmp_path, monkeypatch):
+def test_each_command_of_the_notebook_does_what_the_notebook_says(address, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     with node_of(ROWS, head=END) as node:
@@ -42,11 +42,11 @@ def test_each_command_of_operations_does_what_is_said(address, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("code", re.findall(r"^\| (\d+) \|", README, re.MULTILINE)[1:])
-def test_it_is_said_what_to_do_at_each_exit_code(code):
+def test_the_notebook_says_what_to_do_at_each_exit_code(code):
     assert re.search(rf"^\| {code} \| .+ \| .+ \|$", TEXT, re.MULTILINE)
 
 
-def test_its_figures_are_bounds_of_those_that_were_measured():
+def test_the_notebooks_figures_bound_the_measured_ones():
     measured = (ROOT / "tests" / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
     for bound, row in {
         r"a fetch takes less than ([\d,]+) MB": r"8,000,000 rows, fetch, 1 worker, memory \| (\d+)",

@@ -65,7 +65,7 @@ def subsets(values, *, largest=3):
     st.booleans(),
     st.sampled_from(["months", "days", "bare", "torn"]),
 )
-def test_any_interval_filters_and_openings_give_the_rows_that_match_and_what_was_held(
+def test_any_interval_filters_and_openings_give_the_matching_rows_and_opening_balances(
     request, bounds, filters, opening, which
 ):
     (start, end), is_torn = bounds, which == "torn"
@@ -110,12 +110,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("said", "filters", "bounds"), REFUSED)
-def test_what_stands_for_nothing_or_is_not_covered_is_refused(months, said, filters, bounds):
+def test_filters_that_match_nothing_and_uncovered_time_are_refused(months, said, filters, bounds):
     with pytest.raises((ValueError, IncompleteError), match=said):
         Archive(months).select(**filters).read(**bounds)
 
 
-def test_a_selection_of_a_selection_is_narrower(months):
+def test_a_selection_narrows_a_selection(months):
     row = ROWS[0]
     party = Archive(months).select(party_ids=row.party_id)
     both = party.select(asset_id=f"id:{row.asset_id}").read()
@@ -138,7 +138,7 @@ def test_an_empty_market_id_selects_the_accounts_without_a_market(months):
 
 @settings(max_examples=8)
 @given(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), subsets(PARTIES))
-def test_some_columns_are_those_of_the_table_in_files_order(days, columns, parties):
+def test_chosen_columns_are_those_of_the_table_in_the_order_of_files(days, columns, parties):
     archive = Archive(days).select(party_ids=parties)
     whole, back = archive.read(), archive.read(columns=columns)
     assert [dtype.kind for dtype in back.dtypes] == [whole[name].dtype.kind for name in columns]
@@ -148,7 +148,7 @@ def test_some_columns_are_those_of_the_table_in_files_order(days, columns, parti
     assert records(back) == records(whole[columns] if is_table else ordered)
 
 
-def test_files_without_any_wanted_row_are_not_opened(months, tmp_path):
+def test_files_without_a_selected_row_are_not_opened(months, tmp_path):
     late = Archive(shutil.copytree(months, tmp_path / "copy"))
     for path in (tmp_path / "copy" / "changes").glob("month=2023-0[234]/changes.parquet"):
         path.unlink()

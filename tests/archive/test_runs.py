@@ -31,7 +31,7 @@ def test_a_run_holds_the_lock_and_its_report_is_incomplete_while_it_lasts(tmp_pa
     ("error", "said"),
     [(KeyboardInterrupt("^C"), "interrupted"), (OSError("the\n disk"), "the disk")],
 )
-def test_a_run_that_ends_by_an_error_says_in_its_report_by_which(tmp_path, error, said):
+def test_a_failed_run_has_its_error_in_its_report(tmp_path, error, said):
     def end(*_):
         raise error
 

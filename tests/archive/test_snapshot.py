@@ -155,19 +155,19 @@ def check_answer(states, scratch, name, begin, pace):
 
 @settings(max_examples=12)
 @given(name=st.sampled_from([*READS]), begin=places, pace=paces)
-def test_an_answer_is_of_a_state_that_was_while_it_was_made(states, scratch, name, begin, pace):
+def test_an_answer_is_that_of_one_state_that_existed_meanwhile(states, scratch, name, begin, pace):
     check_answer(states, scratch, name, begin % len(states.files), pace)
 
 
 @pytest.mark.parametrize("name", SERVED)
-def test_what_is_served_is_of_a_state_that_was_while_it_was_made(states, scratch, name):
+def test_a_served_answer_is_that_of_one_state_that_existed_meanwhile(states, scratch, name):
     for begin in range(len(states.files)):
         check_answer(states, scratch, name, begin, (1 + begin % 3, 1 + begin % 4))
 
 
 @settings(max_examples=12)
 @given(name=st.sampled_from([*READS]), begin=places, later=places)
-def test_the_answer_of_a_fixed_state_is_of_that_state_or_says_that_it_is_gone(
+def test_a_fixed_state_answers_from_that_state_or_says_that_it_is_gone(
     states, scratch, name, begin, later
 ):
     begin %= len(states.files)
@@ -182,7 +182,7 @@ def test_the_answer_of_a_fixed_state_is_of_that_state_or_says_that_it_is_gone(
         assert any(answer == states.answer(number, name) for number in numbers)
 
 
-def test_a_state_that_only_grew_is_never_gone(states, scratch):
+def test_a_state_is_never_gone_if_the_archive_only_grew(states, scratch):
     archive = states.put(0, scratch)
     then = archive.at(archive.snapshot())
     connection, rows = archive.connect(), ba.summarize_accounts(archive)["rows"].sum()
@@ -194,7 +194,7 @@ def test_a_state_that_only_grew_is_never_gone(states, scratch):
     assert counts.fetchall() == [(rows, rows)]
 
 
-def test_nor_is_one_of_a_single_file_that_grew(tmp_path):
+def test_a_state_is_never_gone_if_its_single_file_only_grew(tmp_path):
     run_export(node_of(ROWS), tmp_path, start=START, end=START + 10**12, partition="month")
     then = (archive := ba.Archive(tmp_path)).at(archive.snapshot())
     before = answer_of(then.read(**WIDE))
@@ -202,7 +202,7 @@ def test_nor_is_one_of_a_single_file_that_grew(tmp_path):
     assert answer_of(then.read(**WIDE)) == before != answer_of(archive.read(**WIDE))
 
 
-def test_each_state_has_a_version_of_its_own_and_equal_ones_the_same(states, scratch):
+def test_each_state_has_its_own_version_and_equal_states_have_the_same(states, scratch):
     versions = {}
     for number, files in enumerate(states.files):
         version = states.put(number, scratch).snapshot().version
@@ -211,13 +211,13 @@ def test_each_state_has_a_version_of_its_own_and_equal_ones_the_same(states, scr
     assert len({*versions.values()}) == len(versions) > 10
 
 
-def test_a_state_is_read_by_one_look_at_its_manifest(states, scratch):
+def test_a_state_is_read_from_one_read_of_its_manifest(states, scratch):
     looks = []
     watch(states.put(0, scratch), lambda: looks.append(1)).coverage()
     assert len(looks) == 1
 
 
-def test_what_was_used_longest_ago_is_let_go_where_all_is_too_much():
+def test_the_least_recently_used_entries_are_dropped_when_the_cache_is_full():
     cache = LruCache(10)
     for key, made in [("a", "a"), ("b", "b"), ("a", "not again"), ("b", "not again"), ("c", "c")]:
         cache.get(key, lambda made=made: (made, 4))

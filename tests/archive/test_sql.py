@@ -39,7 +39,7 @@ def _text(cell):
     return str(pd.Timestamp(cell).value) if hasattr(cell, "timestamp") else str(cell)
 
 
-def test_views_are_what_is_read_summarized_covered_and_limited(torn):
+def test_views_have_what_the_archives_methods_return(torn):
     archive = ba.Archive(torn)
     connection = archive.connect()
     changes = read(connection, "changes")
@@ -88,7 +88,7 @@ def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, t
     assert ba.read_labels(answer) == archive.names().labels == ba.read_labels(labels)
 
 
-def test_an_archive_in_s3_is_asked_in_the_same_way(torn, address):
+def test_an_archive_in_s3_is_queried_in_the_same_way(torn, address):
     store = ba.Archive(address).store
     for name in (local := ba.Archive(torn).store).names():
         store.write(name, local.read(name))
@@ -100,7 +100,7 @@ def test_an_archive_in_s3_is_asked_in_the_same_way(torn, address):
         assert both[0] == both[1]
 
 
-def test_an_archive_of_nothing_has_all_views(tmp_path):
+def test_an_empty_archive_has_all_views(tmp_path):
     run_export(node_of([], head=END), tmp_path / "a", start=START, end=END)
     connection = ba.Archive(tmp_path / "a").connect()
     for view in ("changes", "accounts", "assets", "labels"):

@@ -21,7 +21,7 @@ def status(folder, **options):
     return ba.Archive(folder).status(**{"now": LATER, **options})
 
 
-def test_its_age_is_from_the_end_of_what_is_complete(whole):
+def test_age_counts_from_the_end_of_the_last_complete_interval(whole):
     shown, late = status(whole), (LATER, LATER + dt.timedelta(days=1))
     assert shown.age == replace(shown, unproven=(late,)).age == dt.timedelta(days=2, hours=3)
     assert shown.is_older_than(dt.timedelta(days=2))
@@ -30,7 +30,7 @@ def test_its_age_is_from_the_end_of_what_is_complete(whole):
     assert status(whole, now=LATER.replace(tzinfo=None)) == status(whole, now=there) == shown
 
 
-def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
+def test_an_empty_archive_is_older_than_any_age(tmp_path):
     begin(tmp_path)
     shown = status(tmp_path)
     assert (shown.complete, shown.age, shown.accounts) == ((), None, 0)
@@ -44,7 +44,7 @@ def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
     assert str(limits["block_height"].dtype) == "Int64"
 
 
-def test_a_run_that_was_cut_off_is_shown_and_one_that_goes_on_is_not(folder):
+def test_an_interrupted_run_is_shown_and_a_running_one_is_not(folder):
     writer = writer_of(folder)
     assert "interrupted" not in str(status(folder))
     name, manifest = "changes/date=2023-04-29/changes.parquet", writer.manifest
@@ -73,7 +73,7 @@ def test_a_killed_run_is_shown_by_its_report(folder):
     assert "9999-01-01T00:00Z, under way" in str(status(folder))
 
 
-def test_how_the_last_run_ended_is_shown(tmp_path):
+def test_the_outcome_of_the_last_run_is_shown(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
         assert f"complete, {len(ROWS)} new rows" in str(status(tmp_path / "x"))
@@ -85,7 +85,7 @@ def test_how_the_last_run_ended_is_shown(tmp_path):
     assert status(tmp_path / "x").last_run.outcome == "failed"
 
 
-def test_files_that_are_gone_or_cut_are_listed_and_named_by_a_run(node, folder):
+def test_missing_and_truncated_files_are_listed_and_named_by_a_run(node, folder):
     assert not status(folder).lost
     gone, cut, *_ = sorted((folder / "changes").rglob("*.parquet"))
     gone.unlink()
@@ -96,7 +96,7 @@ def test_files_that_are_gone_or_cut_are_listed_and_named_by_a_run(node, folder):
     assert run_export(node, folder, end=END).damaged == [*shown.lost]
 
 
-def test_it_says_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, whole):
+def test_a_status_has_all_counts_and_its_text_is_aligned_and_in_utc(node, whole):
     shown, state = status(whole), state_of(whole)
     assert shown.rows == len(ROWS)
     assert shown.accounts == len({row.account for row in ROWS})
@@ -121,7 +121,7 @@ def test_it_says_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, whol
     assert said["limits"] == "1 distinct snapshot"
 
 
-def test_as_json_its_keys_are_stable(whole):
+def test_a_statuss_json_keys_are_stable(whole):
     content = json.loads(status(whole).to_json())
     keys = (
         "uri query partition complete confirmed confirmed_by disputed missing unproven rows "

@@ -69,7 +69,7 @@ def test_credentials_in_an_address_and_an_unknown_kind_are_refused(address, said
     assert "secret" not in str(caught.value)
 
 
-def test_an_at_sign_behind_the_bucket_is_no_credential(address):
+def test_an_at_sign_after_the_bucket_is_not_a_credential(address):
     store = ba.Archive(address.replace("/a?", "/team@example/x?")).store
     store.write("a@b", b"1")
     assert store.read("a@b") == b"1"

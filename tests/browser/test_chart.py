@@ -115,7 +115,7 @@ def test_a_path_grows_with_the_width_and_not_with_the_rows(page):
         (9 * 365 * DAY, "2024", "2026"),
     ],
 )
-def test_times_stand_at_whole_units_of_the_calendar_and_touch_nowhere(page, length, first, second):
+def test_time_ticks_are_at_whole_calendar_units_and_never_touch(page, length, first, second):
     picture = draw(page, {"times": [BEGIN], "values": [1]}, end=BEGIN + length)
     assert picture["times"][:2] == [first, second]
     places = sorted(picture["places"][len(picture["ticks"]) :])
@@ -138,7 +138,7 @@ def test_values_have_round_ticks(page, values, options, ticks):
 
 @settings(max_examples=15)
 @given(st.floats(1e-18, 1e38), st.floats(1e-18, 1e38))
-def test_any_range_has_a_few_ticks_that_read_differently(page, low, high):
+def test_any_range_has_a_few_ticks_with_different_texts(page, low, high):
     picture = draw(page, {"times": [BEGIN, BEGIN + DAY // 2], "values": [low, high]})
     assert 2 <= len(set(picture["ticks"])) == len(picture["ticks"]) <= 10
 
@@ -161,7 +161,7 @@ def test_bars_fill_their_periods_from_0_up_and_down(page):
     assert (bottom - zero) == pytest.approx(2 * (zero - top))
 
 
-def test_a_gap_is_hatched_in_its_place_and_seen_even_if_it_is_short(page):
+def test_a_gap_is_hatched_in_its_place_and_visible_even_if_short(page):
     gap = BEGIN + DAY // 4, BEGIN + DAY // 4 + 1
     picture = draw(page, {"times": [], "values": []}, gaps=[gap])
     place = re.fullmatch(r"M(\S+) 0v\d+h3v-\d+Z", picture["missing"])[1]

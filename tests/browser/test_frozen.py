@@ -40,14 +40,14 @@ def frozen(table, tmp_path_factory):
     return path.as_uri()
 
 
-def test_it_fits_and_has_nothing_that_needs_a_service(visit, frozen):
+def test_a_report_fits_the_screen_and_needs_no_service(visit, frozen):
     page = visit(frozen)
     check_tabs(page, TABS, (390, 1280))
     for gone in ("#tab-party", "#tab-explain", "#api", ".origin"):
         assert not page.locator(gone).filter(visible=True).count()
 
 
-def test_the_holders_of_each_range_s_start_are_there_by_account_and_by_party(visit, frozen):
+def test_a_report_has_the_holders_at_each_ranges_start_by_account_and_by_party(visit, frozen):
     page = visit(frozen, "asset=VOTE")
     for name in ("party", ""):
         page.locator("#panel select").last.select_option(name)
@@ -95,7 +95,9 @@ def test_a_download_has_the_cells_of_write_table_and_a_unit(visit, frozen, table
     assert {unit for _, unit in written} == {"ODD, smallest units"}
 
 
-def test_balances_of_38_digits_are_whole_and_sums_that_do_not_fit_are_said(visit, frozen):
+def test_balances_of_38_digits_are_shown_whole_and_larger_sums_are_replaced_by_a_sentence(
+    visit, frozen
+):
     page = visit(frozen, f"asset={'f' * 64}&tab=totals")
     assert page.locator("#panel [role=alert]").inner_text().endswith("has more than 38 digits.")
     assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
@@ -112,13 +114,13 @@ def test_a_hostile_id_is_text(visit, frozen):
     assert page.evaluate("document.scripts.length") == 2
 
 
-def test_without_scripts_it_says_what_it_is_of(open_page, frozen):
+def test_without_scripts_a_report_describes_its_data(open_page, frozen):
     page = open_page(frozen, is_explorer=False, java_script_enabled=False)
     assert "need scripts" in page.locator("noscript").inner_text()
     assert page.get_by_text("not known to be complete").is_visible()
 
 
-def test_an_account_s_chart_table_and_figures_are_of_all_of_the_time(visit, frozen):
+def test_an_accounts_chart_table_and_figures_cover_all_time(visit, frozen):
     page = visit(frozen, "asset=VOTE&tab=account&range=1D")
     assert "about all of the time" in page.locator("#panel .note").first.inner_text()
     rows = sheet(page, "Flows and average per period")
@@ -130,7 +132,7 @@ def test_an_account_s_chart_table_and_figures_are_of_all_of_the_time(visit, froz
     assert drawn.count("M") == len(moved)
 
 
-def test_an_account_beyond_the_largest_is_said_to_have_no_history_here(visit, frozen):
+def test_an_account_beyond_the_largest_ones_is_shown_to_have_no_history(visit, frozen):
     page = visit(frozen, "asset=VOTE", width=900)
     largest = ["margin · 010101…0101 · market bda439…4f32", "general · <scrip…ipt>"]
     assert chips(page) == [*largest, "general · 090909…0909"]

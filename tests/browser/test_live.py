@@ -153,11 +153,11 @@ def check_tabs(page, tabs, widths):
             assert page.locator("#panel [role=alert]").count() == 0, (width, name)
 
 
-def test_it_fits_and_digits_stay_in_one_line_with_long_names_and_numbers(visit, gapped):
+def test_the_page_fits_and_digits_stay_on_one_line_with_long_names_and_numbers(visit, gapped):
     check_tabs(visit(gapped[0], "digits=all&range=ALL"), TABS, (390, 768, 1280))
 
 
-def test_axe_finds_no_violation_and_leaves_nothing_about_contrast_open(visit, axe, gapped):
+def test_axe_finds_no_violation_and_checks_all_contrast(visit, axe, gapped):
     page = visit(gapped[0], "range=ALL")
     page.evaluate(f"{axe}; 0")
     for (width, theme), name in product(((1280, "light"), (390, "dark")), TABS):
@@ -195,7 +195,7 @@ def is_of(seen, texts):
 
 
 @pytest.mark.parametrize("name", TABS)
-def test_each_number_that_is_seen_is_that_of_the_answer(visit, gapped, name):
+def test_each_visible_number_is_that_of_the_answer(visit, gapped, name):
     """Those of answers are sums in plain integers: see `tests/explorer/test_numbers`."""
     url, book, _ = gapped
     account = quote(write_key([*book][2]))
@@ -224,7 +224,7 @@ def test_each_number_that_is_seen_is_that_of_the_answer(visit, gapped, name):
     assert [text.lstrip("+") for text, _ in tiles(page).values()] == figures
 
 
-def test_in_a_gap_nothing_is_held_drawn_or_made_up(visit, gapped):
+def test_nothing_is_drawn_or_made_up_in_a_gap(visit, gapped):
     url, book, _ = gapped
     inside = (GAP[0] + GAP[1]) // 2
     page = visit(url, f"range=ALL&at={inside}")
@@ -241,7 +241,7 @@ def test_in_a_gap_nothing_is_held_drawn_or_made_up(visit, gapped):
     assert {held for held, _ in readout(page)[1]} == {"unknown"}
 
 
-def test_over_a_gap_figures_say_what_they_are_of_and_tabs_what_is_not_known(visit, gapped):
+def test_figures_over_a_gap_say_what_they_cover_and_tabs_what_is_unknown(visit, gapped):
     url, book, _ = gapped
     account = next(iter(book))
     link = f"tab=account&focus={quote(write_key(account))}&digits=all&range="
@@ -263,7 +263,7 @@ def test_over_a_gap_figures_say_what_they_are_of_and_tabs_what_is_not_known(visi
     assert page.locator("#panel table").count() == 0
 
 
-def test_hidden_characters_are_seen_and_what_is_seen_is_found(visit, gapped):
+def test_hidden_characters_are_shown_and_shown_text_can_be_searched(visit, gapped):
     page = visit(gapped[0], "range=ALL")
     label = "general · p\\u000aq\\u0001\\u202ez"
     assert find(page, label, "p") == [label]
@@ -273,14 +273,14 @@ def test_hidden_characters_are_seen_and_what_is_seen_is_found(visit, gapped):
     assert HIDDEN not in page.locator("body").inner_text()
 
 
-def test_a_sum_that_does_not_fit_is_said_in_plain_words(visit, gapped):
+def test_a_sum_of_too_many_digits_is_replaced_by_a_plain_sentence(visit, gapped):
     page = visit(gapped[0], "asset=BIG&tab=totals&range=ALL")
     assert page.locator("#panel [role=alert]").inner_text().endswith("has more than 38 digits.")
     assert page.get_by_role("button", name="Try again").count() == 0
     assert page.locator("#chart .line").count() == 2
 
 
-def test_after_the_service_was_gone_try_again_brings_all_back(visit, gapped):
+def test_try_again_restores_the_page_after_the_service_was_down(visit, gapped):
     page = visit(gapped[0], "range=ALL")
     page.route("**/explore/*", lambda route: route.abort())
     page.locator("#ranges button", has_text="1W").click()
@@ -297,14 +297,14 @@ def test_after_the_service_was_gone_try_again_brings_all_back(visit, gapped):
     assert page.locator(".tile").count() == 5
 
 
-def test_a_page_of_rows_that_is_not_there_is_said_and_the_last_one_shown(visit, gapped):
+def test_a_missing_page_of_rows_is_named_and_the_last_one_shown(visit, gapped):
     page = visit(gapped[0], "tab=account&range=ALL&page=41")
     note = page.locator("#panel .sheet .note").last.inner_text()
     assert note == "There is no part 42; this is part 1. Newest first."
     assert len(sheet(page, "Rows")) > 0
 
 
-def test_a_link_opens_the_same_view_and_nonsense_in_it_is_left_out(visit, gapped):
+def test_a_link_opens_the_same_view_and_invalid_parts_of_it_are_ignored(visit, gapped):
     url = gapped[0]
     page = visit(url, "range=1D&tab=movers")
     click(page.locator(".remove").first)
@@ -426,7 +426,7 @@ def test_a_search_leads_to_an_account_and_to_another_asset_by_the_keys_alone(vis
     assert page.get_by_label("Asset").locator("option:checked").inner_text().startswith("tUSD")
 
 
-def test_an_answer_that_comes_late_does_not_open_the_search_again(visit, gapped):
+def test_a_late_answer_does_not_reopen_the_search(visit, gapped):
     page, waiting, asked = visit(gapped[0]), [], "**/explore/accounts*text=gen*"
 
     def hold(route):
@@ -474,13 +474,13 @@ def test_a_party_s_page_opens_by_a_click_and_its_other_assets_lead_to_theirs(vis
     assert page.locator("table[aria-label^='Flows with others']").count() == 1
 
 
-def test_own_names_are_taken_in_the_address(visit, gapped):
+def test_the_address_accepts_own_names(visit, gapped):
     page = visit(gapped[0], "tab=party&party=ALICE %26 CO")
     assert page.locator("#panel h3").first.inner_text() == "Party Alice & co"
     assert len(sheet(page, "Accounts")) == 2
 
 
-def test_what_is_copied_is_whole_and_has_its_unit(visit, gapped):
+def test_copied_text_is_whole_and_has_its_unit(visit, gapped):
     page = visit(gapped[0])
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy Holders").click()
@@ -516,7 +516,7 @@ def test_limits_that_changed_are_drawn_and_the_others_listed(open_page, tmp_path
     assert (names[0], "can propose market" in names) == ("can propose asset", False)
 
 
-def test_the_focus_stays_where_it_was_while_what_is_around_it_changes(visit, sample_node):
+def test_the_focus_stays_while_the_content_around_it_changes(visit, sample_node):
     page = visit(sample_node, "asset=tGOV&tab=totals")
 
     def focused():
@@ -534,7 +534,7 @@ def test_the_focus_stays_where_it_was_while_what_is_around_it_changes(visit, sam
     assert focused() == "panel"
 
 
-def test_a_new_export_offers_to_reload_and_a_state_that_is_gone_does(open_page, tmp_path):
+def test_a_new_export_offers_to_reload_and_a_gone_state_reloads(open_page, tmp_path):
     key, end = ("VOTE", "ACCOUNT_TYPE_GENERAL", party(1), ""), BEGIN + 5 * DAY
     rows = [Row(*key, BEGIN + day * DAY, 10 - day) for day in range(5)]
     begun = [Stretch(BEGIN, BEGIN + DAY), Stretch(BEGIN + 2 * DAY, end - DAY)]
@@ -575,7 +575,9 @@ def test_a_page_says_if_its_rows_are_complete_and_confirmed(visit, open_page, ga
         expect(page.locator("#said .verdict:not(.bad)")).to_have_text("confirmed")
 
 
-def test_it_prints_light_with_whole_ids_and_rows_and_nothing_for_the_screen(visit, sample_node):
+def test_the_printed_page_is_light_with_whole_ids_and_rows_and_no_screen_controls(
+    visit, sample_node
+):
     page = visit(sample_node, "asset=tGOV", theme="dark")
     ink = page.locator("#chart .line").first.evaluate(INK)
     page.emulate_media(media="print", color_scheme="dark")
@@ -602,7 +604,7 @@ def test_it_prints_light_with_whole_ids_and_rows_and_nothing_for_the_screen(visi
     assert page.pdf()[:5] == b"%PDF-"
 
 
-def test_it_opens_with_a_range_at_whose_start_balances_are_known(visit, sample_node):
+def test_the_page_opens_with_a_range_at_whose_start_balances_are_known(visit, sample_node):
     page = visit(sample_node)
     assert page.locator("#ranges [aria-pressed=true]").inner_text() == "1W"
     assert "the page opens with a later range" in page.locator("#headline .note").inner_text()

@@ -36,9 +36,7 @@ AS_TEXT = {
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet", "xlsx"])
-def test_sql_writes_every_row_and_digit_and_what_files_cannot_hold_as_text(
-    ending, gapped, tmp_path
-):
+def test_sql_writes_every_row_and_digit_and_unsupported_types_as_text(ending, gapped, tmp_path):
     named = {f"a {n}": text for n, text in enumerate(AS_TEXT.values())}
     columns = ", ".join(f'{query} as "a {n}"' for n, query in enumerate(AS_TEXT))
     query, target = f"select balance, {columns} from changes", tmp_path / f"x.{ending}"

@@ -100,7 +100,7 @@ SAID = {
 
 
 @pytest.mark.parametrize(("line", "code", "says"), [(line, *SAID[line]) for line in SAID])
-def test_a_command_ends_with_its_code_and_says_so(line, code, says, node, tmp_path):
+def test_a_command_exits_with_its_code_and_a_message(line, code, says, node, tmp_path):
     play([(line, code, says)], tmp_path / "x", url=node.url, nowhere="http://127.0.0.1:1")
 
 
@@ -112,7 +112,7 @@ WRONG_NODES = {
 
 
 @pytest.mark.parametrize(("how", "code", "says"), WRONG_NODES.values(), ids=WRONG_NODES)
-def test_a_node_that_answers_wrongly_ends_a_fetch_with_its_code(how, code, says, tmp_path):
+def test_a_wrong_answer_ends_a_fetch_with_its_code(how, code, says, tmp_path):
     words = ("-o", tmp_path / "x", "--since", "2023-04-01")
     with node_of(ROWS, **how) as node:
         assert says in fails("fetch", node.url, *words, code=code, folder=tmp_path)
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_a_fetch_at_once_and_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_output_through_a_link_replaces_what_it_points_to(node, tmp_path):
+def test_output_through_a_link_replaces_the_links_target(node, tmp_path):
     (tmp_path / "real.parquet").write_text("old")
     (tmp_path / "link.parquet").symlink_to("real.parquet")
     run("fetch", node.url, "-o", tmp_path / "link.parquet")

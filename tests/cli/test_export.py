@@ -32,7 +32,7 @@ def test_every_option_reaches_the_node(command, node, tmp_path):
         assert state_of(tmp_path / "a").evidence.bounds[1] == START + 2 * DAY + 4 * 3_600_000_000
 
 
-def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):
+def test_requests_never_exceed_the_rate(node, tmp_path):
     rate = ("--max-requests-per-second", 0.01, "--page-size", 20)
     export, fetch = ("export", tmp_path / "a", node.url), ("fetch", node.url, "-o", tmp_path / "x")
     for command in (export, fetch):
@@ -43,7 +43,7 @@ def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):
         assert max(waits) > 50 * (len(node.requests) - before)
 
 
-def test_a_signal_commits_what_is_complete_and_ends_with_130(tmp_path):
+def test_a_signal_commits_complete_periods_and_exits_with_130(tmp_path):
     with node_of(ROWS) as node:
         process = waiting(
             *(node, 14, "export", tmp_path / "a", node.url, "--since", "2023-04-28T20:00"),
@@ -60,13 +60,13 @@ def test_a_signal_commits_what_is_complete_and_ends_with_130(tmp_path):
     assert not state_of(tmp_path / "a").evidence.incomplete(START, END)
 
 
-def test_a_signal_before_anything_is_complete_says_that_nothing_is_kept(tmp_path):
+def test_a_signal_before_anything_is_complete_says_that_nothing_is_committed(tmp_path):
     with node_of(ROWS) as node:
         process = waiting(node, 1, "export", tmp_path / "a", node.url)
         assert "Nothing new is committed" in interrupted(process, signal.SIGTERM)
 
 
-def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
+def test_a_second_run_exits_with_75_and_names_the_first(tmp_path):
     metrics = tmp_path / "x.prom"
     metrics.write_text("of the first")
     with node_of(ROWS) as node:
@@ -159,7 +159,7 @@ SESSIONS = {
         ("export {a} {url}", 0, "new rows"),
         ("spoil changes/date=2023-04-28/changes.parquet", 0, ""),
         ("verify {a}", 5, "date=2023-04-28"),
-        ("status {a}", 5, "1 file damaged or gone"),
+        ("status {a}", 5, "1 file damaged or missing"),
         ("export {a} {url}", 5, "`balance-analysis verify "),
         ("{last}", 0, "1 period requested again, 0 with different rows"),
         ("verify {a}", 0, "no problem"),
@@ -176,5 +176,5 @@ SESSIONS = {
 
 
 @pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS)
-def test_a_command_ends_with_its_code_and_says_why_and_what_to_run_next(session, node, tmp_path):
+def test_a_command_exits_with_its_code_the_reason_and_the_next_command(session, node, tmp_path):
     play(session, tmp_path / "my archive", url=node.url, nowhere="http://127.0.0.1:1")

@@ -21,7 +21,7 @@ SESSIONS = {
         ("import {a} {s}/*.zip", 0, "Nothing new from segments of"),
         ("spoil changes/date=2023-04-28/changes.parquet", 0, ""),
         # No node was asked so far: segments are no address.
-        ("import {a} {s}", 5, r"(?s)1 file damaged or gone.+ verify .+ export \S+ URL --repair`"),
+        ("import {a} {s}", 5, r"(?s)1 file damaged or missing.+ verify .+ export \S+ URL --rep"),
         ("verify {a}", 5, r"^ +balance-analysis export \S+ URL --repair$"),
     ],
     "a filter, which is that of an export": [
@@ -39,19 +39,19 @@ SESSIONS = {
 
 
 @pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS)
-def test_an_import_ends_with_its_code_and_says_what_it_did(session, tmp_path):
+def test_an_import_exits_with_its_code_and_says_what_it_did(session, tmp_path):
     paths = write_segments(tmp_path / "segments", ROWS, assets={USD: ("tUSD", 6)})
     play(session, tmp_path / "archive", s=tmp_path / "segments", second=paths[1])
 
 
-def test_what_is_wrong_is_said_in_one_line(tmp_path):
+def test_a_fault_is_reported_in_one_line(tmp_path):
     parts = make_segments(ROWS)
     parts[1].tables["history/balances"][0]["balance"] = "x"
     parts[1].metadata["ChainID"] = "other"
     for part in parts:
         part.write(tmp_path / "segments")
     arguments = ("import", tmp_path / "archive", tmp_path / "segments")
-    assert "give those of one network" in fails(*arguments, code=76, folder=tmp_path)
+    assert "give segments of one chain" in fails(*arguments, code=76, folder=tmp_path)
     assert "there is no segment" in fails(*arguments, "nowhere", code=2, folder=tmp_path)
     parts[1].write(tmp_path / "segments")
     for part in make_segments(ROWS)[2:]:
@@ -61,7 +61,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path):
     assert "is not a whole segment" in said
 
 
-def test_bad_rows_and_damage_end_with_5_and_what_is_before_is_kept(tmp_path):
+def test_bad_rows_and_damage_exit_with_5_and_earlier_segments_stay_imported(tmp_path):
     parts = make_segments(ROWS)
     parts[1].tables["history/balances"][0]["balance"] = "x"
     paths = [part.write(tmp_path / "segments") for part in parts]
@@ -87,7 +87,7 @@ def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):
     assert len(ba.Archive(tmp_path / "hist").read()) == len(ROWS)
 
 
-def test_segments_of_old_nodes_are_named_by_every_command(tmp_path):
+def test_every_command_names_segments_of_old_nodes(tmp_path):
     write_segments(tmp_path / "segments", ROWS)
     run("import", tmp_path / "archive", tmp_path / "segments")
     old = old_segment(tmp_path / "old")

@@ -101,7 +101,7 @@ def writing(name, world, place):
     return *shlex.split(WRITERS[name][0].format(**places)), name.split()[1], place
 
 
-def test_no_command_that_writes_is_forgotten_here():
+def test_every_command_that_writes_is_tested_here():
     options = {
         f"{name} --{option.name.replace('_', '-')}"
         for name, command in COMMANDS.items()
@@ -121,7 +121,7 @@ def test_no_command_that_writes_is_forgotten_here():
         *((name, "a new file of a folder") for name in WRITERS),
     ],
 )
-def test_an_output_that_is_the_input_or_no_regular_file_or_in_an_archive_is_refused(
+def test_an_output_that_is_the_input_or_not_a_regular_file_or_in_an_archive_is_refused(
     name, place, world
 ):
     fails(*writing(name, world, PLACES[place](world)), code=2, folder=world.folder)
@@ -129,14 +129,14 @@ def test_an_output_that_is_the_input_or_no_regular_file_or_in_an_archive_is_refu
 
 
 @pytest.mark.parametrize("name", ["export --metrics-file"])
-def test_metrics_in_an_archive_that_is_to_be_are_refused(name, world):
+def test_metrics_inside_a_new_archive_are_refused(name, world):
     (new := world.folder / "new").mkdir()
     words = ("export", new, world.node.url, "--metrics-file", new / "x.prom")
     assert "lies in" in fails(*words, code=2, folder=world.folder)
 
 
 @pytest.mark.parametrize("name", ["report --output"])
-def test_a_report_does_not_replace_the_file_of_its_units(name, world):
+def test_a_report_does_not_replace_the_file_of_its_assets(name, world):
     (assets := world.folder / "assets.html").write_text("")
     words = ("report", world.archive, "--assets", assets, "-o", linked(world, os.link, assets))
     fails(*words, code=2, folder=world.folder)
@@ -177,7 +177,7 @@ def full_disk():
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_full_disk_ends_with_74_names_the_path_and_keeps_what_else_is_replaced(name, world):
+def test_a_full_disk_exits_with_74_names_the_path_and_keeps_the_old_file(name, world):
     place, is_file = world.folder / f"y{world.suffix}", name != "demo --out"
     if is_file:
         place.write_text("old")
@@ -195,7 +195,7 @@ def test_a_full_disk_ends_with_74_names_the_path_and_keeps_what_else_is_replaced
 
 
 @pytest.mark.parametrize("name", ["fetch --output", "plot --output"])
-def test_a_read_only_disk_ends_with_74_before_any_work(name, world, monkeypatch):
+def test_a_read_only_disk_exits_with_74_before_any_work(name, world, monkeypatch):
     def refuse(**_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
@@ -230,7 +230,7 @@ def evil(tmp_path):
     return tmp_path / "evil.parquet"
 
 
-def test_tables_and_what_is_said_of_a_choice_show_what_a_terminal_would_obey(evil, tmp_path):
+def test_tables_and_messages_escape_characters_that_a_terminal_would_obey(evil, tmp_path):
     said = run("summary", evil, "--limit", 0)
     assert "\\u001b" in said.stdout
     accounts = ba.summarize_accounts(ba.read_parquet(evil))
@@ -268,20 +268,20 @@ def test_limits_doctor_status_and_verify_are_escaped(tmp_path):
     assert extra.items() <= content.items()
 
 
-def test_rows_on_a_terminal_are_escaped_and_in_a_pipe_are_as_they_are(evil):
+def test_rows_are_escaped_on_a_terminal_and_unchanged_in_a_pipe(evil):
     shown = on_a_terminal("series", evil)
     assert "\\u001b]0;gone" in shown
     assert not OBEYED.search(shown)
     assert ESCAPE in run("series", evil).stdout
 
 
-def test_no_module_of_the_command_line_prints_by_itself():
+def test_no_module_of_the_command_line_prints_directly():
     modules = Path(cli.__file__).parent.glob("*.py")
     printing = {each.name for each in modules if "typer.echo" in each.read_text(encoding="utf-8")}
     assert printing == {"app.py", "output.py"}  # app prints the version
 
 
-def test_a_spreadsheet_runs_nothing_of_a_csv_and_numbers_keep_their_sign(evil, tmp_path):
+def test_a_spreadsheet_runs_nothing_in_a_csv_and_numbers_keep_their_sign(evil, tmp_path):
     table = ba.read_parquet(evil)
     table["balance"] = -table["balance"]
     ba.write_parquet(table, evil)
@@ -292,7 +292,7 @@ def test_a_spreadsheet_runs_nothing_of_a_csv_and_numbers_keep_their_sign(evil, t
     assert any(cell.startswith("-") for row in rows for cell in row)
 
 
-def test_json_and_parquet_keep_texts_as_they_are(evil):
+def test_json_and_parquet_keep_texts_unchanged(evil):
     rows = json.loads(run("summary", evil, "--format", "json").stdout)
     assert {row["party_id"] for row in rows} == {*ba.read_parquet(evil)["party_id"]}
     said = list(csv.DictReader(io.StringIO(run("summary", evil, "--format", "csv").stdout)))

@@ -50,7 +50,9 @@ def axes_of(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["balances", "totals", "flows", "drawdown", *FORMS])
-def test_every_kind_is_drawn_of_an_archive_in_the_format_of_the_name(kind, gapped, tmp_path):
+def test_every_kind_is_drawn_from_an_archive_in_the_format_of_the_files_name(
+    kind, gapped, tmp_path
+):
     form, start = FORMS.get(kind, ("png", b"\x89PNG"))
     picture = tmp_path / f"x.{form}"
     said = draw("plot", gapped, "--kind", kind, "-o", picture, "--partial")
@@ -74,18 +76,18 @@ def test_an_archive_and_a_file_of_the_same_rows_give_the_same_picture(whole, tmp
     ("kind", "says"),
     [("balances", [USD, "--asset-id"]), ("drawdown", [USD, "which held the most"])],
 )
-def test_what_is_chosen_is_said(kind, says, tmp_path, small):
+def test_an_automatic_choice_is_announced(kind, says, tmp_path, small):
     said = draw("plot", small, "--kind", kind, "-o", tmp_path / "x.png")
     assert all(part in said for part in says)
 
 
-def test_what_is_given_is_not_chosen(tmp_path, small):
+def test_a_given_asset_or_account_is_not_replaced(tmp_path, small):
     options = ("--kind", "flows", "--freq", "1D", "--asset-id", DAI)
     said = draw("plot", small, *options, "-o", tmp_path / "x.png")
     assert said == f"Wrote {tmp_path / 'x.png'}\n"
 
 
-def test_the_interval_is_what_the_time_axis_shows(axes_of, small):
+def test_the_time_axis_shows_the_interval(axes_of, small):
     ax, _ = axes_of(small, "--kind", "totals", "--since", "2023-04-10", "--until", "2023-04-12")
     low, high = (plt.matplotlib.dates.num2date(x) for x in ax.dataLim.intervalx)
     assert abs(low - pd.Timestamp("2023-04-10", tz="UTC")) < pd.Timedelta("1h")
@@ -109,14 +111,14 @@ def test_whole_units_have_the_asset_s_symbol(axes_of, small):
     assert ax.get_title("left").startswith("tUSD ")
 
 
-def test_a_file_without_rows_is_drawn_as_such(axes_of, tmp_path, small):
+def test_a_file_without_rows_is_drawn_as_empty(axes_of, tmp_path, small):
     ba.write_parquet(ba.read_parquet(small).iloc[:0], tmp_path / "x.parquet")
     for kind in ("balances", "drawdown"):
         ax, _ = axes_of(tmp_path / "x.parquet", "--kind", kind)
         assert "no balance changes" in ax.texts[0].get_text()
 
 
-def test_pictures_go_by_what_a_file_knows(gapped, axes_of, tmp_path):
+def test_pictures_use_the_known_intervals_of_a_file(gapped, axes_of, tmp_path):
     table = ba.Archive(gapped).read(partial=True)
     ba.write_parquet(table, tmp_path / "x.parquet")
     ax, said = axes_of(tmp_path / "x.parquet")
@@ -124,7 +126,7 @@ def test_pictures_go_by_what_a_file_knows(gapped, axes_of, tmp_path):
     assert any("rows may be missing" in text.get_text() for text in ax.get_legend().get_texts())
 
 
-def test_a_report_of_a_file_is_that_of_the_library(small, tmp_path):
+def test_a_report_on_a_file_is_that_of_the_library(small, tmp_path):
     table = ba.read_parquet(small)
     party = table["party_id"][table["account_type"] == "ACCOUNT_TYPE_BOND"].iloc[0]
     bounds = {"start": "2023-04-12T00:00:01", "end": "2023-04-13"}
@@ -137,7 +139,7 @@ def test_a_report_of_a_file_is_that_of_the_library(small, tmp_path):
     assert (tmp_path / "x.html").read_bytes() == (tmp_path / "expected.html").read_bytes()
 
 
-def test_a_report_of_an_archive_shows_its_gap(gapped, tmp_path):
+def test_a_report_on_an_archive_shows_its_gap(gapped, tmp_path):
     bounds = ("--since", moment(BEGIN + DAY // 2), "--until", moment(END))
     draw("report", gapped, "-o", tmp_path / "x.html", "--largest", 0, *bounds)
     assert "not complete" in (tmp_path / "x.html").read_text(encoding="utf-8")

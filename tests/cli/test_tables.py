@@ -65,7 +65,9 @@ RESULTS = {
         *product(["summary", "series"], ["rows"], ["json", "parquet"]),
     ],
 )
-def test_what_is_written_is_what_the_library_computes(command, source, ending, sources, tmp_path):
+def test_written_rows_are_those_that_the_library_computes(
+    command, source, ending, sources, tmp_path
+):
     (name, *options), path, ours = shlex.split(command), sources[source], tmp_path / f"x.{ending}"
     table = ba.read_parquet(path) if path.is_file() else ba.Archive(path).read(partial=True)
     words = (name, path, *options, *(["--partial"] if source == "gapped" else []))
@@ -106,7 +108,7 @@ def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(
     assert "is missing" not in run(name, gapped, *options, *behind).stderr
 
 
-def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_lacks(sources):
+def test_a_file_whose_known_intervals_lack_a_part_of_the_requested_one_is_named(sources):
     lacks = " to ".join(f"{moment(BEGIN + days * DAY):%Y-%m-%dT%H:%MZ}" for days in (0, 1))
     for bounds in ((), ("--until", moment(BEGIN + 3 * DAY))):
         for command in ("series", "summary"):
@@ -116,7 +118,7 @@ def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_lacks(sou
     assert run("series", sources["short"], *inside).stderr == ""
 
 
-def test_the_largest_holders_of_each_asset_stand_first():
+def test_the_largest_holders_of_each_asset_come_first():
     lines = run("summary", SAMPLE, "--by", "party", "--limit", 2, "--wide").stdout.splitlines()
     largest = ba.holders(ba.read_parquet(SAMPLE), by="party_id", n=2)
     assert [line.split()[1] for line in lines[1:-1]] == largest["party_id"].tolist()
@@ -126,7 +128,7 @@ def test_the_largest_holders_of_each_asset_stand_first():
     assert max(map(len, short.splitlines())) <= 80
 
 
-def test_a_printed_comparison_ends_with_what_became_of_all():
+def test_a_printed_comparison_ends_with_counts_of_all_states():
     moments = ("--at", "2023-04-10", "--at", "2023-04-20")
     words = ("compare", SAMPLE, *moments, "--assets", ASSETS)
     lines = run(*words, "--by", "party").stdout.splitlines()
@@ -139,7 +141,7 @@ def test_a_printed_comparison_ends_with_what_became_of_all():
     assert max(map(len, lines)) <= 80
 
 
-def test_a_wide_series_by_party_has_what_parties_are_called_above_it(tmp_path):
+def test_a_wide_series_by_party_has_the_parties_names_in_its_header(tmp_path):
     table = ba.read_parquet(SAMPLE)
     (asset,) = (one for one, x in ba.read_assets(ASSETS).items() if x.symbol == "tUSD")
     one, other = sorted({*table["party_id"][table["asset_id"] == asset]} - {"network"})[:2]

@@ -21,7 +21,7 @@ PANELS = ("Query a node", "Fill, check and serve an archive", "Show the contents
 # In a pipe
 
 
-def test_a_reader_that_has_left_is_no_error_of_the_parser():
+def test_a_closed_pipe_is_not_a_parsing_error():
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "balance_analysis", "--help"]
@@ -39,7 +39,7 @@ SHELL = {
 
 
 @pytest.mark.parametrize(("line", "code", "lines", "says"), [(x, *SHELL[x]) for x in SHELL])
-def test_a_shell_learns_that_the_reader_of_rows_left_or_what_a_stream_lacks(
+def test_a_shell_gets_the_exit_code_of_a_closed_pipe_or_a_missing_stream(
     line, code, lines, says, tmp_path
 ):
     line = f"set -o pipefail; {sys.executable} -m balance_analysis {line}"
@@ -52,7 +52,7 @@ def test_a_shell_learns_that_the_reader_of_rows_left_or_what_a_stream_lacks(
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_what_sql_prints_fits_the_terminal_and_says_what_it_leaves_out(width, sample):
+def test_printed_sql_rows_fit_the_terminal_and_name_omitted_columns(width, sample):
     chosen = "from changes where symbol = 'tGOV' and timestamp < '2023-04-02'"
     query = ("sql", sample.uri, chosen, "--limit", "0")
     header, *rows = run(*query, env={"COLUMNS": str(width)}).stdout.splitlines()
@@ -69,7 +69,7 @@ def test_what_sql_prints_fits_the_terminal_and_says_what_it_leaves_out(width, sa
     assert len(rows) == len(held)
 
 
-def test_what_doctor_prints_fits_the_terminal(sample_node):
+def test_the_doctors_report_fits_the_terminal(sample_node):
     for width in (80, 200):
         said = run("doctor", sample_node, env={"COLUMNS": str(width)}).stdout.splitlines()
         assert 70 < max(map(len, said)) <= min(width, 100)
@@ -78,7 +78,7 @@ def test_what_doctor_prints_fits_the_terminal(sample_node):
 QUIET_DAYS = ("summary", SAMPLE, "--until", "2023-03-22", "--since", "2023-03-01", "--wide")
 
 
-def test_colours_are_for_terminals_and_only_if_wanted():
+def test_colours_are_printed_only_on_terminals_and_if_wanted():
     plain, shown = run(*QUIET_DAYS).stdout, on_a_terminal(*QUIET_DAYS, NO_COLOR="")
     assert all("unknown" in line for line in plain.splitlines()[1:-1])
     assert "\033" not in plain
@@ -89,7 +89,7 @@ def test_colours_are_for_terminals_and_only_if_wanted():
     assert on_a_terminal(*QUIET_DAYS, NO_COLOR="1") == plain
 
 
-def test_a_stream_that_lacks_a_character_gets_its_code_and_the_whole_table():
+def test_a_stream_that_cant_encode_a_character_gets_its_code_and_the_whole_table():
     held = io.BytesIO()
     write_to(io.TextIOWrapper(held, encoding="cp437"), "summary", SAMPLE, "--limit", 5)
     shown = held.getvalue().decode("cp437").splitlines()
@@ -100,7 +100,7 @@ def test_a_stream_that_lacks_a_character_gets_its_code_and_the_whole_table():
 # Help and completion
 
 
-def test_help_lists_every_command_once_under_what_it_is_about():
+def test_help_lists_every_command_once_in_its_panel():
     lines = run("--help").stdout.splitlines()
     assert all(any(line.startswith(panel) for line in lines) for panel in PANELS)
     starts = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3].strip()]

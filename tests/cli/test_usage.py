@@ -123,7 +123,7 @@ USAGE = {
 
 
 @pytest.mark.parametrize(("command", "says"), USAGE.items())
-def test_what_can_not_be_done_is_usage_and_changes_nothing(
+def test_impossible_requests_are_usage_errors_and_change_nothing(
     command, says, gapped, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

@@ -222,7 +222,7 @@ def of_asset(world, asset):
 
 @pytest.mark.hypothesis  # so that a longer run tries more of them
 @pytest.mark.parametrize("seed", range(ARCHIVES))
-def test_every_number_is_one_of_sums_in_plain_integers(tmp_path, seed, monkeypatch):
+def test_every_number_of_a_view_equals_a_sum_of_plain_integers(tmp_path, seed, monkeypatch):
     monkeypatch.setattr("balance_analysis.explorer.source._PART_ROWS", 20)  # flows in parts
     monkeypatch.setattr("balance_analysis.explorer.source._SHARED_ROWS", 30)
     archive, world, rng = random_archive(tmp_path / "archive", seed)
@@ -257,7 +257,7 @@ class Frozen:
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("seed", range(ARCHIVES, 2 * ARCHIVES))
-def test_every_number_of_a_report_is_one_of_sums_in_plain_integers(tmp_path, seed):
+def test_every_number_of_a_report_equals_a_sum_of_plain_integers(tmp_path, seed):
     archive, world, _ = random_archive(tmp_path / "archive", seed)
     ba.write_report(archive, tmp_path / "report.html")
     page = Frozen(tmp_path / "report.html")

@@ -59,7 +59,7 @@ def matches(page, text, asset="VOTE"):
     return [tuple(map(unquote, key.split("|")))[1:3] for key in keys]
 
 
-def test_accounts_are_found_by_each_word_of_what_the_page_shows_of_them(page):
+def test_a_search_finds_accounts_by_each_word_that_the_page_shows(page):
     hers, bets = (GENERAL, ALICE), (MARGIN, ALICE)
     for text, expected in {
         "general · a1a1a1…a1a1": [hers],
@@ -74,7 +74,7 @@ def test_accounts_are_found_by_each_word_of_what_the_page_shows_of_them(page):
     assert matches(page, "desk", "BIG") == [(GENERAL, BOB)]
 
 
-def test_a_search_sends_the_largest_few_and_how_many_there_are(page):
+def test_a_search_returns_the_largest_accounts_and_the_number_of_all(page):
     answer = page("accounts", asset="VOTE", text="0000")
     assert answer["count"] == 40
     balances = [int(balance) for _, balance in answer["accounts"]["rows"]]
@@ -82,7 +82,7 @@ def test_a_search_sends_the_largest_few_and_how_many_there_are(page):
     assert len(balances) == 30
 
 
-def test_rows_come_page_by_page_each_once_and_the_last_page_for_one_that_is_not_there(page):
+def test_rows_come_in_pages_each_once_and_the_last_page_replaces_a_missing_one(page):
     pages = [page("rows", accounts=[HERS], page=n) for n in range(4)]
     assert [(one["page"], one["pages"], one["count"]) for one in pages] == [
         *((n, 3, 500) for n in (0, 1, 2, 2))
@@ -92,7 +92,7 @@ def test_rows_come_page_by_page_each_once_and_the_last_page_for_one_that_is_not_
     assert len(pages[0]["rows"]["rows"]) == 200
 
 
-def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest(page):
+def test_a_thinned_line_keeps_real_rows_including_the_ends_the_lowest_and_the_highest(page):
     (line,) = page("series", accounts=[HERS], width=20)["series"]
     drawn = list(zip(line["times"], map(int, line["balances"]), strict=True))
     assert {STEPS[0], STEPS[-1]} <= set(drawn) <= set(STEPS)
@@ -101,7 +101,7 @@ def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest
     assert (len(drawn) < 100, line["rows"]) == (True, 500)
 
 
-def test_a_sum_of_more_than_38_digits_is_said_in_plain_words_and_the_rest_is_there(page):
+def test_a_sum_of_more_than_38_digits_is_replaced_by_a_sentence_and_the_rest_is_shown(page):
     status, _, said = page.get("totals", asset="BIG").error
     assert status == 416
     assert re.fullmatch(r"This can't be shown: the total of .* has more than 38 digits\.", said)
@@ -110,7 +110,7 @@ def test_a_sum_of_more_than_38_digits_is_said_in_plain_words_and_the_rest_is_the
     assert as_dicts(vote["totals"])[0]["accounts"] == 2
 
 
-def test_an_asset_is_asked_for_by_id_or_symbol(page):
+def test_an_asset_is_chosen_by_id_or_symbol(page):
     for view in ("headline", "holders", "totals", "flows", "movers", "accounts"):
         assert page(view, asset="VOTE") == page(view, asset="TVOTE"), view
     assert [one["id"] for one in page("about")["assets"]] == ["VOTE", "BIG"]  # most rows first
@@ -135,19 +135,19 @@ def test_an_asset_is_asked_for_by_id_or_symbol(page):
         ("holders", {"version": "0123456789abcdef"}, 409, "ask /explore/about for the current one"),
     ],
 )
-def test_a_question_that_means_nothing_is_refused_and_says_why(page, view, query, status, says):
+def test_an_invalid_query_is_refused_with_the_reason(page, view, query, status, says):
     code, _, said = page.get(view, **query).error
     assert (code, says in said) == (status, True), said
 
 
 @given(st.tuples(*[st.text()] * 4))
-def test_a_key_names_its_account_whatever_is_in_it(page, account):
+def test_a_key_names_its_account_whatever_characters_the_ids_have(page, account):
     (line,) = page("series", accounts=[account])["series"]
     assert line["key"] == write_key(account)
 
 
 @pytest.mark.parametrize("rows", [[], [Row(*NOTED, BEGIN, 5)]], ids=["nothing", "one row"])
-def test_every_view_answers_where_there_is_little(tmp_path, rows):
+def test_every_view_answers_for_few_rows_or_none(tmp_path, rows):
     with asking(archive_of(tmp_path / "archive", rows)) as page:
         paths = page.service.get(path="/openapi.json").json()["paths"]
         views = {path.removeprefix("/explore/"): paths[path]["get"] for path in paths}
@@ -160,7 +160,7 @@ def test_every_view_answers_where_there_is_little(tmp_path, rows):
                 assert isinstance(page(view, **query, **more), dict)
 
 
-def test_where_a_balance_comes_from_is_what_the_archive_explains(tmp_path):
+def test_a_balances_origin_is_that_of_the_archives_explanation(tmp_path):
     stretches = Stretch(BEGIN, MIDDLE), Stretch(MIDDLE, LAST, proven=False)
     archive = archive_of(tmp_path / "archive", GROWING, *stretches)
     with asking(archive) as page:
@@ -178,7 +178,7 @@ def test_where_a_balance_comes_from_is_what_the_archive_explains(tmp_path):
             assert rows_of(answer["cited"], "file", "balance") == cited
 
 
-def test_an_answer_is_of_the_state_that_it_names(tmp_path):
+def test_an_answer_is_from_the_state_that_it_names(tmp_path):
     archive = archive_of(tmp_path / "archive", GROWING, Stretch(BEGIN, MIDDLE))
     with asking(archive) as page:
         before, version = page("totals"), page("version")["version"]
@@ -199,7 +199,7 @@ def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
         assert page("rows", accounts=[NOTED])["count"] > 0
 
 
-def test_a_view_of_too_many_rows_is_refused(tmp_path, monkeypatch):
+def test_a_view_that_needs_too_many_rows_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("balance_analysis.explorer.source.MOST_ROWS", 10)
     with asking(archive_of(tmp_path / "archive", GROWING)) as page:
         assert "choose a shorter range" in page.get("totals").error[2]
@@ -211,7 +211,7 @@ def test_flows_without_an_account_are_unknown(tmp_path):
 
 
 @pytest.mark.parametrize("view", ["totals", "flows", "rows"])
-def test_a_view_that_nobody_waits_for_stops_and_keeps_nothing(tmp_path, monkeypatch, view):
+def test_an_abandoned_view_stops_and_caches_nothing(tmp_path, monkeypatch, view):
     archive = archive_of(tmp_path / "archive", GROWING)
     query = {"accounts": [NOTED]} if view == "rows" else {}
     times = itertools.chain([0, 0], itertools.repeat(99))  # too late behind the first file

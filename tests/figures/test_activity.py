@@ -13,7 +13,7 @@ from tests.figures.drawn import visible_labels
 
 @given(st.lists(st.integers(0, 40 * 24), min_size=1, max_size=60, unique=True))
 @settings(max_examples=10)
-def test_each_day_stands_in_its_week_and_has_its_count_over_all_assets(hours):
+def test_each_day_is_in_its_week_with_its_count_over_all_assets(hours):
     times = [START + hour * HOUR for hour in hours]
     rows = [("VOTE" if n % 2 else "other", *GENERAL[1:], time, 1) for n, time in enumerate(times)]
     ax = ba.plot_activity(table_of(rows))
@@ -28,7 +28,7 @@ def test_each_day_stands_in_its_week_and_has_its_count_over_all_assets(hours):
     assert shown == {date: dates.count(date) for date in span}
 
 
-def test_monday_stands_at_the_top():
+def test_monday_is_at_the_top():
     ax = ba.plot_activity(table_of([(*GENERAL, START, 1)]))
     ax.figure.canvas.draw()
     labels = {label.get_text(): label.get_window_extent().y0 for label in visible_labels(ax.yaxis)}

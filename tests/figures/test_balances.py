@@ -11,7 +11,7 @@ from tests.figures.drawn import history, lines, said, visible_labels
 VEGA = {"VOTE": {"symbol": "VEGA", "decimals": 18}}
 
 
-def test_an_asset_that_is_given_is_drawn_in_whole_units_by_its_symbol(tmp_path):
+def test_a_known_asset_is_drawn_in_whole_units_under_its_symbol(tmp_path):
     table = table_of([(*GENERAL, START, 15 * 10**17)])
     path = tmp_path / "assets.json"
     path.write_text(json.dumps(VEGA))
@@ -25,7 +25,7 @@ def test_an_asset_that_is_given_is_drawn_in_whole_units_by_its_symbol(tmp_path):
         assert ax.get_title("left") == "VEGA balance of general · a1"
 
 
-def test_an_asset_that_is_not_given_is_drawn_in_its_smallest_unit_which_the_axis_says():
+def test_an_unknown_asset_is_drawn_in_its_smallest_unit_and_the_axis_says_so():
     asset = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
     ax = ba.plot_balances(table_of([(asset, *GENERAL[1:], START, 15)]), assets=VEGA)
     assert lines(ax)["general · a1"][0][1] == 15
@@ -39,7 +39,7 @@ def test_two_assets_are_refused_with_the_way_to_select_one():
         ba.plot_balances(table)
 
 
-def test_a_balance_of_one_moment_is_marked():
+def test_a_balance_held_for_one_moment_is_marked():
     ax = ba.plot_balances(table_of([(*GENERAL, START, 5), (*MARGIN, START - DAY, 5)]))
     assert [line.get_marker() for line in ax.lines] == ["o", "None"]
 
@@ -70,7 +70,7 @@ def test_any_history_draws_with_amounts_that_differ_and_never_splits_a_unit(leve
     assert decimals or all(float(tick).is_integer() for tick in ax.get_yticks())
 
 
-def test_an_account_that_is_always_empty_lies_at_the_bottom_of_an_axis_from_0_to_1():
+def test_an_always_empty_account_is_at_the_bottom_of_an_axis_from_0_to_1():
     ax = ba.plot_balances(table_of([(*GENERAL, START, 0), (*GENERAL, START + DAY, 0)]))
     assert ax.get_ylim() == (-0.05, 1.05)
 
@@ -81,7 +81,7 @@ def test_large_amounts_have_si_prefixes():
     assert {label.get_text()[-1] for label in visible_labels(ax.yaxis)} <= {"k", "M", "0"}
 
 
-def test_one_row_shows_its_day_and_not_its_years():
+def test_one_row_shows_its_day_and_not_years():
     ax = ba.plot_balances(table_of([(*GENERAL, START, 5)]))
     left, right = ax.get_xlim()
     assert right - left == pytest.approx(1)

@@ -42,7 +42,7 @@ def reach(history, known, pixel):
 @pytest.mark.parametrize("plot", [ba.plot_balances, ba.plot_totals, ba.plot_drawdown])
 @settings(max_examples=4)
 @given(seed=st.integers(0, 10**6), gaps=st.sets(st.integers(1, 99), max_size=4))
-def test_each_pixel_reaches_as_far_on_each_side_of_every_gap_as_that_of_all_rows(plot, seed, gaps):
+def test_each_pixel_has_the_extremes_of_all_rows_on_each_side_of_every_gap(plot, seed, gaps):
     history, bounds = noisy(40_000, seed), [START, START + LENGTH]
     # Between seconds, so that no row lies at an edge itself.
     edges = (SECOND // 2, SECOND // 2 + 90 * SECOND)

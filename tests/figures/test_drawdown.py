@@ -18,7 +18,7 @@ histories = st.builds(
 
 @given(histories, spans)
 @settings(max_examples=20)
-def test_the_curve_lies_under_zero_by_what_the_balance_lacks_to_its_peak_so_far(world, span):
+def test_the_curve_is_as_far_below_zero_as_the_balance_is_below_its_peak_so_far(world, span):
     ((_, account),) = world.book().items()
     ax = ba.plot_drawdown(opened(world), **between(*span), assets={"VOTE": 0})
     levels = [account.level(when) for when in range(*span)]
@@ -36,7 +36,7 @@ def test_the_curve_lies_under_zero_by_what_the_balance_lacks_to_its_peak_so_far(
     assert not drawn or ("never below" in said(ax)) is not any(falls)
 
 
-def test_words_name_the_account_and_its_deepest_fall():
+def test_the_texts_name_the_account_and_its_deepest_fall():
     rows = [(us("2023-04-01"), 8), (us("2023-04-02"), 2), (us("2023-04-03T12:00"), 6)]
     ax = ba.plot_drawdown(table_of([(*MARGIN, *row) for row in rows]), assets={"VOTE": 0})
     assert ax.get_title("left") == "VOTE balance and drawdown of margin · a1 · m1"

@@ -19,7 +19,7 @@ def bars(ax, label):
 
 @given(one_asset, fixed_grids())
 @settings(max_examples=15)
-def test_bars_are_the_flows_of_periods_that_are_known_throughout(world, grid):
+def test_bars_are_the_flows_of_wholly_known_periods(world, grid):
     ax = ba.plot_flows(opened(world), **asked(grid), assets={"VOTE": 0})
     expected = flows(world, grid, ["asset_id"])
     for label, sign, place in (("inflow", 1, 3), ("outflow", -1, 4), ("net", 1, 5)):
@@ -30,7 +30,7 @@ def test_bars_are_the_flows_of_periods_that_are_known_throughout(world, grid):
     assert int(counted or 0) == sum(unknown for *_, unknown in expected)
 
 
-def test_a_bar_stands_within_its_period_and_the_net_goes_across_it():
+def test_a_bar_is_within_its_period_and_the_net_spans_it():
     rows = [(*GENERAL, us("2023-04-01"), 5), (*GENERAL, us("2023-04-02T12:00"), 7)]
     ax = ba.plot_flows(table_of(rows))
     left, right, height = bars(ax, "inflow")[1]
@@ -70,7 +70,7 @@ def topmost(ax):
     return ax.transData.inverted().transform((0, y))[1], len(set(columns))
 
 
-def test_the_largest_inflow_is_seen_where_bars_are_narrower_than_a_pixel():
+def test_the_largest_inflow_is_visible_if_bars_are_narrower_than_a_pixel():
     table = history(3000, days=60)
     largest = ba.flows(table, freq="10min", by="asset_id")["inflow"].max()
     top, columns = topmost(ba.plot_flows(table, freq="10min"))
@@ -78,7 +78,7 @@ def test_the_largest_inflow_is_seen_where_bars_are_narrower_than_a_pixel():
     assert columns > 200
 
 
-def test_flows_of_nothing_have_an_axis_of_nothing():
+def test_flows_of_zero_have_an_axis_of_zero():
     for freq in ("1D", "1h", None):
         ax = ba.plot_flows(table_of([(*GENERAL, START + 7, 5)]), freq=freq)
         assert ax.get_ylim()[0] == -0.05

@@ -13,14 +13,14 @@ ROWS = [
 END = {"end": instant(START + 3 * DAY)}
 
 
-def test_a_line_is_what_the_accounts_of_a_party_hold_together():
+def test_a_line_is_the_sum_of_a_partys_accounts():
     ax = ba.plot_balances(table_of(ROWS), by="party_id", **END)
     levels = {line.get_label(): line.get_ydata().tolist() for line in ax.get_lines()}
     assert {name: (ys[0], ys[-1]) for name, ys in levels.items()} == {"a1": (10, 12), "b2": (3, 4)}
     assert ax.get_title("left") == "VOTE balances of 2 parties"
 
 
-def test_lines_and_areas_are_named_by_a_column_of_the_table_or_what_it_lacks():
+def test_lines_and_areas_are_named_by_a_column_of_the_table_or_its_missing_value():
     table = table_of(ROWS)
     table["desk"] = table["party_id"].map({"a1": "east"})
     ax = ba.plot_balances(table, by="desk", **END)
@@ -31,7 +31,7 @@ def test_lines_and_areas_are_named_by_a_column_of_the_table_or_what_it_lacks():
         ba.plot_balances(table, by="floor")
 
 
-def test_the_largest_holders_have_names_of_ones_own():
+def test_the_largest_holders_have_the_callers_names():
     names = {"a1": "Alice"}
     ax = ba.plot_totals(table_of(ROWS), by="party_id", share=True, labels=names, **END)
     assert "Alice 75%" in entries(ax)

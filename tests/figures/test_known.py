@@ -37,7 +37,7 @@ def knowing(*days, rows=ROWS, since=None):
 
 
 @given(one_asset, spans)
-def test_lines_are_at_every_moment_at_what_accounts_hold_as_far_as_that_is_known(world, span):
+def test_lines_are_at_the_known_balance_at_every_moment(world, span):
     ax = ba.plot_balances(opened(world), **between(*span), assets={"VOTE": 0})
     held = [[roughly(x.level(when)) for when in range(*span)] for x in world.book().values()]
     known = [levels for levels in held if {*levels} != {None}]
@@ -49,7 +49,9 @@ def test_lines_are_at_every_moment_at_what_accounts_hold_as_far_as_that_is_known
 
 
 @given(one_asset, spans, st.booleans())
-def test_areas_reach_at_each_moment_as_far_as_what_is_known_to_be_held_and_owed(world, span, share):
+def test_areas_reach_the_known_sums_of_positive_and_negative_balances_at_every_moment(
+    world, span, share
+):
     options = {"by": ba.ACCOUNT_KEY, "assets": {"VOTE": 0}, "share": share}
     ax = ba.plot_totals(opened(world), **between(*span), **options)
     drawn = [shown(steps_of(patch), span) for patch in ax.patches if is_area(patch)]
@@ -68,7 +70,7 @@ def test_areas_reach_at_each_moment_as_far_as_what_is_known_to_be_held_and_owed(
 
 
 @pytest.mark.parametrize("plot", OF_TIME)
-def test_the_axis_reaches_to_the_end_of_what_is_known_or_to_the_last_row(plot):
+def test_the_axis_ends_with_the_known_intervals_or_the_last_row(plot):
     for table, days in ((knowing((0, 30)), 30), (table_of(ROWS), 6)):
         ax = plot(table)
         high = micros([ax.get_xlim()[1]])[0]
@@ -77,7 +79,7 @@ def test_the_axis_reaches_to_the_end_of_what_is_known_or_to_the_last_row(plot):
 
 
 @pytest.mark.parametrize("plot", OF_TIME)
-def test_gaps_and_what_lies_past_the_known_end_are_hatched(plot):
+def test_gaps_and_the_time_after_the_known_intervals_are_hatched(plot):
     end = instant(START + 12 * DAY)
     table = knowing((-2, 3), (5, 8), rows=[(*GENERAL, START - DAY, 3), *ROWS[1:]], since=START)
     ax = plot(table, start=instant(START), end=end)
@@ -88,20 +90,20 @@ def test_gaps_and_what_lies_past_the_known_end_are_hatched(plot):
 
 
 @pytest.mark.parametrize("freq", ["1D", "5D"])
-def test_a_step_of_a_period_ends_where_a_gap_begins(freq):
+def test_a_periods_step_ends_where_a_gap_begins(freq):
     options = {"freq": freq, "start": instant(START)}
     ax = ba.plot_totals(knowing((0, 2.5), (5, 8)), **options)
     (steps,) = areas(ax).values()
     assert START + 2.5 * DAY in [time for time, level in steps if np.isnan(level)]
 
 
-def test_a_period_of_flows_that_is_not_known_throughout_is_hatched_whole():
+def test_a_partly_unknown_period_of_flows_is_hatched_whole():
     rows = [(*GENERAL, START + n * DAY // 2, n) for n in range(10)]
     ax = ba.plot_flows(knowing((0, 1.5), (3, 5), rows=rows))
     assert shaded(ax, HATCH)[0][1:] == (START + DAY, START + 3 * DAY)
 
 
-def test_an_account_that_is_seen_for_a_moment_is_a_dot():
+def test_an_account_known_for_a_moment_is_a_dot():
     rows = [*ROWS, (*GENERAL, START + 4 * DAY, 7)]
     (line,) = ba.plot_balances(knowing((0, 3), (5, 8), rows=rows)).lines
     dots = line.get_markevery()
@@ -111,20 +113,20 @@ def test_an_account_that_is_seen_for_a_moment_is_a_dot():
     ]
 
 
-def test_totals_say_what_they_lack_unless_all_is_known_from_the_first_block_on():
+def test_totals_name_left_out_accounts_unless_all_is_known_since_the_first_block():
     lacks = "left out: accounts without a known row"
     for table in (knowing((0, 8)), knowing((0, 8), since=START), knowing((-2, 8), since=START)):
         assert lacks in said(ba.plot_totals(table))
     assert lacks not in said(ba.plot_totals(ba.to_table(table_of(ROWS), nothing_before=True)))
 
 
-def test_an_interval_of_which_nothing_is_known_says_so():
+def test_a_figure_of_a_wholly_unknown_interval_says_so():
     bounds = between(START + 9 * DAY, START + 12 * DAY)
     for plot in (ba.plot_balances, ba.plot_totals, ba.plot_drawdown):
         assert plot(knowing((0, 8)), **bounds).texts[0].get_text().startswith("no balance is known")
 
 
-def test_days_of_which_a_part_is_not_known_are_hatched_in_the_calendar():
+def test_partly_unknown_days_are_hatched_in_the_calendar():
     ax = ba.plot_activity(knowing((0, 3), (5, 8.5)))
     cells, hatched = ax.collections
     assert cells.get_array().count() == 9

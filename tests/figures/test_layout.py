@@ -105,7 +105,7 @@ def overlap(one, other):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_words_do_not_overlap_and_the_legend_stands_beside_the_data(name):
+def test_texts_do_not_overlap_and_the_legend_is_beside_the_data(name):
     check_words(ALL[name](TABLES["a month"], axes_of()))
     if name != "balances":  # of 62 letters
         check_words(ALL[name](TABLES["six years"], axes_of((3.4, 2.4))))
@@ -115,7 +115,7 @@ def test_words_do_not_overlap_and_the_legend_stands_beside_the_data(name):
     ("table", "layout"),
     [("one row", None), ("nothing", None), ("38 digits", None), ("six years", "tight")],
 )
-def test_words_do_not_overlap_in_subplots_whatever_the_data_is(table, layout):
+def test_texts_do_not_overlap_in_subplots_whatever_the_data(table, layout):
     _, axes = plt.subplots(2, 3, figsize=(24, 11), layout=layout)
     for plot, ax in zip(PLOTS.values(), axes.flat, strict=True):
         plot(TABLES[table], ax)
@@ -127,12 +127,12 @@ sizes = st.tuples(st.floats(6, 16), st.floats(4, 9))
 
 @given(st.sampled_from([*PLOTS]), sizes, st.floats(0.001, 3000), st.integers(1, 12))
 @settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
-def test_words_do_not_overlap_in_any_size_and_over_any_time(name, size, days, parties):
+def test_texts_do_not_overlap_in_any_size_and_over_any_time(name, size, days, parties):
     table = history(30, days=days, parties=parties, types=TYPES)
     check_words(PLOTS[name](table, axes_of(size)))
 
 
-def test_an_inset_has_its_legend_inside_and_a_tight_picture_has_it_too():
+def test_an_inset_has_its_legend_inside_and_a_tight_picture_includes_it():
     inset = axes_of((8, 6)).inset_axes((0.2, 0.3, 0.7, 0.5))
     ba.plot_totals(TABLES["a month"], ax=inset)
     inset.figure.canvas.draw()
@@ -151,7 +151,7 @@ def test_long_names_are_broken_in_a_legend_and_none_is_lost():
 
 
 @pytest.mark.parametrize("settings", [{}, {"text.usetex": True}], ids=["plain", "usetex"])
-def test_ids_with_any_letters_are_written_as_they_are(settings):
+def test_ids_with_any_characters_are_written_unchanged(settings):
     party, asset = "_a$b$^x%", "$VO_TE$"
     rows = [(asset, GENERAL[1], name, "", START, 5) for name in (party, "line\nbreak")]
     with mpl.rc_context(settings):
@@ -165,7 +165,7 @@ def test_ids_with_any_letters_are_written_as_they_are(settings):
 
 
 @of_each_plot
-def test_a_figure_draws_into_the_axes_that_it_is_given_or_into_its_own(plot):
+def test_a_figure_draws_into_the_given_axes_or_into_its_own(plot):
     before = mpl.rcParams.copy()
     figure, axes = plt.subplots(1, 2, figsize=(16, 5), layout="constrained")
     assert plot(TABLES["a minute"], axes[1]) is axes[1]
@@ -177,7 +177,7 @@ def test_a_figure_draws_into_the_axes_that_it_is_given_or_into_its_own(plot):
 
 
 @of_each_plot
-def test_an_axes_on_which_pandas_drew_periods_is_refused_with_the_way_to_draw_moments(plot):
+def test_an_axes_on_which_pandas_drew_periods_is_refused_with_a_remedy(plot):
     days = pd.Series([1.0, 2.0], pd.date_range("2023-04-01", periods=2, freq="D"))
     shared = [axes_of(), axes_of().twinx(), plt.subplots(2, sharex=True)[1][1]]
     for ax in shared:
@@ -276,7 +276,7 @@ def test_an_archive_draws_what_its_table_does(sample):
         assert images[0] == images[1], plot
 
 
-def test_what_a_caller_wants_of_a_title_and_of_lines_is_done():
+def test_a_callers_title_and_line_style_are_used():
     rows = [(*GENERAL[:2], f"p{i}", "", START + i, 5) for i in range(3)]
     ax = ba.plot_balances(table_of(rows), title="Mine: $5", color=["r", "g"], lw=3)
     assert ax.get_title("left") == "Mine: $5"

@@ -77,7 +77,7 @@ kinds = st.sampled_from([*ba.ACCOUNT_TYPES, "ACCOUNT_TYPE_OF_TOMORROW"])
 
 @given(st.lists(kinds, min_size=1, max_size=9))
 @settings(max_examples=15)
-def test_accounts_that_share_an_axes_are_all_drawn_differently(types):
+def test_accounts_on_one_axes_are_all_drawn_differently(types):
     rows = [("VOTE", each, f"a{n:02}", "", START, 5) for n, each in enumerate(types)]
     ax = ba.plot_totals(table_of(rows), by=ba.ACCOUNT_KEY)
     styles = [(mpl.colors.to_hex(area.get_facecolor()), area.get_hatch()) for area in ax.patches]
@@ -86,7 +86,7 @@ def test_accounts_that_share_an_axes_are_all_drawn_differently(types):
     assert {type_style(account_type) for account_type in types} <= set(styles)
 
 
-def test_a_type_that_nobody_knows_has_a_style_of_no_known_type():
+def test_an_unknown_type_has_a_style_that_no_known_type_has():
     assert type_style("77") not in {type_style(each) for each in ba.ACCOUNT_TYPES}
 
 
@@ -99,7 +99,7 @@ def test_a_type_has_one_colour_in_every_figure():
     assert {*map(mpl.colors.to_hex, areas + lines)} == {own}
 
 
-def test_a_dark_figure_has_no_dark_words():
+def test_a_dark_figure_has_no_dark_text():
     with mpl.rc_context(ba.DARK_STYLE):
         ax = ba.plot_totals(history(20, parties=2))
         ax.figure.canvas.draw()

@@ -39,7 +39,9 @@ def lanes(ax):
         (ba.plot_limits, ba.Archive.limits, "no snapshot of the limits", "first_seen, last_seen"),
     ],
 )
-def test_an_archive_is_drawn_as_its_frame_is_and_nothing_else(plot, frame, empty, lacks, sample):
+def test_an_archive_is_drawn_as_its_frame_is_and_other_values_are_refused(
+    plot, frame, empty, lacks, sample
+):
     one, *others = (lanes(plot(source)) for source in (frame(sample), sample, sample.uri))
     assert any(one.values())
     assert others == [one, one]
@@ -59,7 +61,7 @@ hours, flags = st.integers(1, 50), st.booleans()
 
 @given(st.lists(st.tuples(hours, hours, flags), min_size=1, max_size=8))
 @settings(max_examples=12)
-def test_every_stretch_is_drawn_in_the_lane_of_its_state_whose_length_is_said(parts):
+def test_every_stretch_is_drawn_in_the_lane_of_its_state_with_the_total_length(parts):
     spans, at = [], START
     for pause, length, proven in parts:
         at += (pause - 1) * HOUR
@@ -99,7 +101,7 @@ def test_lengths_are_written_in_two_units(length, words):
     assert label.get_text() == f"complete\n{words}"
 
 
-def test_a_gap_of_an_hour_is_seen_among_years():
+def test_a_gap_of_an_hour_is_visible_among_years():
     year = 365 * 24 * HOUR
     spans = [(START, START + year, True), (START + year + HOUR, START + 4 * year, True)]
     ax = ba.plot_coverage(coverage_frame(*spans))
@@ -134,7 +136,7 @@ steps = st.integers(1, 3)
 @given(st.lists(st.tuples(steps, steps, flags, flags, st.none() | st.integers(1, 25)), min_size=1))
 @example([(1, 1, True, True, 25)])
 @settings(max_examples=12)
-def test_a_limit_is_what_a_snapshot_says_while_it_was_seen_and_since_when_it_states_it(sights):
+def test_a_limit_is_drawn_while_a_snapshot_was_seen_and_since_the_stated_time(sights):
     begin, seen, ends = START - 6 * STEP, [], [START]
     for pause, length, *is_enabled, since in sights[:4]:
         first = ends[-1] + pause * STEP
@@ -161,7 +163,7 @@ def test_a_limit_is_what_a_snapshot_says_while_it_was_seen_and_since_when_it_sta
             assert any(first <= when < last for _, first, last in shades) == could
 
 
-def test_a_snapshot_that_was_seen_once_is_wide_enough_to_see():
+def test_a_snapshot_seen_once_is_wide_enough_to_see():
     ax = ba.plot_limits(snapshots(("2023-04-01", "2023-04-01", True, True)))
     ((_, _, start, end),) = lanes(ax)["can propose asset"]
     low, high = micros(ax.get_xlim())
@@ -177,7 +179,7 @@ def test_a_date_long_ago_takes_no_more_than_half_of_the_timeline():
 
 
 @pytest.mark.parametrize("style", [{}, ba.DARK_STYLE], ids=["light", "dark"])
-def test_what_was_enabled_is_seen_without_colours(style):
+def test_enabled_proposals_are_visible_without_colours(style):
     limits = snapshots(
         ("2023-01-02", "2023-01-04", False, False),
         ("2023-01-04", "2023-01-06", True, False),
@@ -201,7 +203,7 @@ def test_what_was_enabled_is_seen_without_colours(style):
     assert min(np.ptp(asset), np.ptp(both)) > 25
 
 
-def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
+def test_a_bar_that_began_before_the_timeline_has_no_left_edge_and_states_its_beginning():
     limits = snapshots(("2023-04-26", "2023-04-26", True, True), since=["2023-03-01T12:00"])
     ax = ba.plot_limits(limits)
     bars, names = lanes(ax)["propose market enabled"], looks(ax)
@@ -211,7 +213,7 @@ def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
     assert said == ["◂ since 2023-03-01T12:00Z"] * 2
 
 
-def test_the_timeline_begins_where_it_is_asked_to():
+def test_the_timeline_begins_at_the_requested_start():
     limits = snapshots(("2023-04-16", "2023-04-26", True, True), since=["2023-03-01"])
     left = micros([ba.plot_limits(limits, start="2023-04-10", end="2023-05-01").get_xlim()[0]])[0]
     assert us("2023-04-09T12:00") < left < us("2023-04-10")

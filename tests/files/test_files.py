@@ -40,7 +40,7 @@ def scratch(tmp_path_factory):
 @settings(max_examples=12)
 @example([], None)
 @given(rows, st.randoms(use_true_random=False))
-def test_reading_what_was_written_gives_an_equal_table(scratch, rows, random):
+def test_reading_a_written_table_gives_an_equal_one(scratch, rows, random):
     table = table_of(rows)
     state = random and random.randrange(2**32)
     ba.write_parquet(table.sample(frac=1, random_state=state), scratch)
@@ -50,7 +50,7 @@ def test_reading_what_was_written_gives_an_equal_table(scratch, rows, random):
     assert scratch.read_bytes() == written
 
 
-def test_a_part_of_an_archive_is_read_with_a_word_about_what_it_lacks(tmp_path, caplog):
+def test_a_part_of_an_archive_is_read_with_a_warning(tmp_path, caplog):
     ba.write_parquet(TABLE, tmp_path / "x.parquet")
     (tmp_path / "_archive.json").write_text("{}")
     assert ba.read_parquet(tmp_path / "x.parquet").equals(TABLE)
@@ -86,7 +86,7 @@ def with_column(name, values):
         (with_column("timestamp", pa.array([1, 2, 1500], pa.timestamp("ns"))), "would lose data"),
     ],
 )
-def test_a_file_that_may_have_lost_something_is_refused(rows, says, path):
+def test_a_file_that_may_have_lost_digits_or_values_is_refused(rows, says, path):
     pq.write_table(rows, path)
     with pytest.raises(ba.ArchiveError, match=says) as raised:
         ba.read_parquet(path)
@@ -102,13 +102,13 @@ def test_a_file_that_may_have_lost_something_is_refused(rows, says, path):
         (TABLE.assign(name="Ada", **{"7": 7}), ValueError, "also has name, 7; write_table writes"),
     ],
 )
-def test_what_is_no_table_is_not_written(frame, error, says, path):
+def test_a_frame_that_is_not_a_table_is_not_written(frame, error, says, path):
     with pytest.raises(error, match=says):
         ba.write_parquet(frame, path)
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_place_that_has_no_file_or_takes_none_is_an_os_error(path):
+def test_a_missing_or_unwritable_file_is_an_os_error(path):
     with pytest.raises(FileNotFoundError):
         ba.read_parquet(path)
     with pytest.raises(FileNotFoundError):
@@ -180,13 +180,13 @@ def test_a_damaged_file_is_read_or_named(scratch, read, contents, data):
         *(JSON.replace(DATE, x) for x in (b"9" * 30, b"1e999", b"[]", b'{"a": 1}')),
     ],
 )
-def test_what_is_no_snapshot_of_the_limits_is_refused(scratch, content):
+def test_a_file_that_is_not_a_snapshot_of_the_limits_is_refused(scratch, content):
     scratch.write_bytes(content)
     with pytest.raises(ba.ArchiveError, match=str(scratch)):
         ba.read_network_limits(scratch)
 
 
-def test_a_table_whose_note_has_another_name_is_read_and_knows_nothing(scratch):
+def test_a_table_whose_note_has_another_key_is_read_without_known_intervals(scratch):
     scratch.write_bytes(PARQUET.replace(b"balance_analysis", b"\xff" * 16))
     assert known_of(ba.read_parquet(scratch)) is None
 
@@ -199,7 +199,7 @@ def test_a_note_that_this_package_did_not_write_is_refused(path, note):
         ba.read_parquet(path)
 
 
-def test_a_bit_that_flips_in_a_file_is_noticed_or_changes_nothing(path):
+def test_a_flipped_bit_in_a_file_is_noticed_or_changes_nothing(path):
     ba.write_parquet(TABLE, path)
     written, content = ba.read_parquet(path), path.read_bytes()
     for place in range(4, len(content), 5):

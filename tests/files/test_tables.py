@@ -130,7 +130,7 @@ MAKES = {
 
 
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
-def test_any_result_is_read_back_digit_by_digit_and_gives_the_same_bytes_again(make, tmp_path):
+def test_any_result_is_read_back_digit_by_digit_and_written_again_with_equal_bytes(make, tmp_path):
     frame = make(SOME)
     for ending in ENDINGS:
         check(frame, tmp_path / f"x.{ending}")
@@ -206,7 +206,7 @@ def test_every_digit_and_moment_of_any_frame_is_read_back(ending, frame, scratch
 
 
 @pytest.mark.parametrize("write", [ba.write_parquet, ba.write_table])
-def test_a_table_in_parquet_is_read_with_its_openings_and_what_it_knows(write, tmp_path):
+def test_a_table_in_parquet_is_read_with_its_openings_and_known_intervals(write, tmp_path):
     table = table_of(SOME.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str")).itertuples(index=False))
     note_known(table, [(START, START + 1)])
     table.attrs["balance_analysis"]["start"] = OPENED.isoformat()
@@ -216,7 +216,7 @@ def test_a_table_in_parquet_is_read_with_its_openings_and_what_it_knows(write, t
     assert table.attrs["balance_analysis"].items() <= back.attrs["balance_analysis"].items()
 
 
-def test_polars_and_pandas_read_what_was_written(tmp_path):
+def test_polars_and_pandas_read_written_files(tmp_path):
     polars = pytest.importorskip("polars")
     held = ba.balance_at(OWN, "2023-04-12").dropna()
     amounts = [int(balance) for balance in held["balance"]]
@@ -279,7 +279,7 @@ def test_a_sheet_of_excel_is_ready_to_be_read_and_filtered_and_has_names(tmp_pat
         ([1], "x.csv", "a frame or series of pandas"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_the_old_file_stays(frame, name, says, tmp_path):
+def test_a_frame_that_does_not_fit_is_refused_and_the_old_file_stays(frame, name, says, tmp_path):
     (tmp_path / name).write_text("old")
     with pytest.raises((ValueError, TypeError), match=says):
         ba.write_table(frame, tmp_path / name)
@@ -292,7 +292,7 @@ def test_more_columns_than_a_sheet_has_are_refused(tmp_path, monkeypatch):
         ba.write_table(pd.DataFrame([range(4)]), tmp_path / "x.xlsx")
 
 
-def test_without_xlsxwriter_what_to_install_is_said(tmp_path, monkeypatch):
+def test_without_xlsxwriter_the_message_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xlsxwriter", None)
     with pytest.raises(ValueError, match=r"pip install 'balance-analysis\[excel\]'"):
         ba.write_table(SOME, tmp_path / "x.xlsx")
@@ -321,7 +321,7 @@ def held_in(*assets):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_files_say_in_which_unit_amounts_are(tmp_path, ending):
+def test_files_state_the_unit_of_amounts(tmp_path, ending):
     held = held_in(*UNITS, "odd")
     named = held.copy()
     named.attrs["balance_analysis"] = {"assets": UNITS}
@@ -348,7 +348,7 @@ def test_a_wide_layout_has_names_and_the_unit_in_its_header(labels, party, tmp_p
         assert [*pd.read_csv(tmp_path / "x.csv")][1] == f"tUSD/general/{party} [{unit}]"
 
 
-def test_a_folder_of_files_knows_no_more_than_they_know_together(tmp_path):
+def test_a_folder_of_files_knows_no_more_than_its_files_together(tmp_path):
     noon = pd.Timestamp("2023-04-12T12:00Z")
     table = ba.to_table(SAMPLE, known=[("2023-04-01", "2023-05-01")])
     parties = SAMPLE["party_id"].drop_duplicates()[:2]

@@ -146,7 +146,7 @@ def test_each_period_has_one_file_under_its_name(fill, tmp_path, partition, firs
     assert_whole(folder, partition)
 
 
-def test_rows_and_coverage_are_the_truth_and_the_report_says_so(fill, filled):
+def test_rows_and_coverage_are_true_and_the_report_matches(fill, filled):
     done, folder = filled
     assert_whole(folder)
     [report] = reports(folder)
@@ -159,7 +159,7 @@ def test_rows_and_coverage_are_the_truth_and_the_report_says_so(fill, filled):
     assert (done.requests > 0) is (fill is exported)
 
 
-def test_gaps_stay_until_just_they_are_filled(fill, with_gaps, tmp_path):
+def test_gaps_stay_until_they_are_filled_and_nothing_else_is_asked_for(fill, with_gaps, tmp_path):
     folder, shares = shutil.copytree(with_gaps, tmp_path / "a"), []
     if fill is exported:
         assert fill(Source(tmp_path), folder, start=START, end=END).spans == []
@@ -203,7 +203,7 @@ def test_bad_rows_are_set_aside_and_the_rest_is_kept(fill, tmp_path):
     assert lines_of_table(ba.Archive(folder).read()) == lines_of_rows(good)
 
 
-def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(fill, archive, tmp_path):
+def test_a_different_row_is_a_conflict_and_the_newer_one_is_kept(fill, archive, tmp_path):
     if fill is imported:  # which leaves out the blocks of other segments that an archive has
         archive = tmp_path / "of a node"
         run_export(node_of(ROWS, head=END), archive, start=START, end=END)
@@ -225,7 +225,7 @@ def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(fill, archive, tmp
     assert sorted(before) == sorted(lines_of_rows([gone, changed]))
 
 
-def test_another_network_is_refused_with_the_archive_as_it_was(fill, archive, tmp_path):
+def test_another_network_is_refused_and_the_archive_unchanged(fill, archive, tmp_path):
     others = [row._replace(time=row.time + 1) for row in ROWS]
     before = lasting(archive)
     source = Source(tmp_path, others, chain="two", head=END + HOUR)
@@ -276,7 +276,9 @@ def test_a_wrong_argument_is_refused_before_anything_is_asked_or_written(fill, t
 
 
 @pytest.mark.parametrize("is_bad", [True, False], ids=["a bad row", "the source"])
-def test_a_run_that_fails_midway_keeps_what_is_before_and_the_next_goes_on(fill, tmp_path, is_bad):
+def test_a_run_that_fails_midway_keeps_earlier_rows_and_the_next_run_continues(
+    fill, tmp_path, is_bad
+):
     folder, last = tmp_path / "a", LAST if is_bad else THIRD
     source = Source(tmp_path, SPOILT) if is_bad else Source(tmp_path, broken=THIRD)
     options = {"start": START, "end": END, "page_size": 5, "on_bad_rows": "raise"}
@@ -293,7 +295,7 @@ def test_a_run_that_fails_midway_keeps_what_is_before_and_the_next_goes_on(fill,
     assert_whole(folder)
 
 
-def test_a_command_ends_with_the_code_of_what_came_and_says_it(tmp_path):
+def test_a_command_exits_with_the_code_of_its_result_and_a_message(tmp_path):
     folder, end = tmp_path / "a", END + HOUR
     changed = [*ROWS[:-1], ROWS[-1]._replace(balance=ROWS[-1].balance + 1)]
     others = [row._replace(time=row.time + 1) for row in ROWS]

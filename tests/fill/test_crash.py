@@ -202,7 +202,9 @@ KINDS = ["a first run", "a backfill", "a confirmation", "an import", "an import 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_any_step_it_is_whole_and_the_next_run_completes_it(scenarios, tmp_path, kind):
+def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
+    scenarios, tmp_path, kind
+):
     scenario, folder = scenarios[kind], tmp_path / "archive"
     stops = range(0, len(scenario.steps), len(scenario.steps) // 10)
     copies = killed(scenario.fill, put(scenario.before, folder), stops)
@@ -243,7 +245,7 @@ def test_each_file_that_a_run_leaves_has_been_flushed_whole_and_renamed(scenario
         assert {name.rpartition("/")[2] for name in left} <= {*renamed}
 
 
-def test_interrupted_at_any_progress_what_is_complete_is_committed(scenarios, tmp_path):
+def test_a_run_interrupted_at_any_progress_commits_its_complete_rows(scenarios, tmp_path):
     scenario, folder, ends = scenarios["a first run"], tmp_path / "archive", [START]
     while ends[-1] < END:
         progress = mock.Mock(side_effect=[None] * (len(ends) - 1) + [KeyboardInterrupt])
@@ -271,7 +273,7 @@ def unwritable(folder):
 
 
 @pytest.mark.parametrize("kind", ["a first run", "a backfill"])
-def test_a_folder_that_may_not_be_written_to_is_named_and_stays_as_it_was(scenarios, kind):
+def test_an_unwritable_folder_is_named_and_unchanged(scenarios, kind):
     scenario = scenarios[kind]
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)  # pytest's own are closed to others
@@ -283,7 +285,7 @@ def test_a_folder_that_may_not_be_written_to_is_named_and_stays_as_it_was(scenar
         scenario.assert_completes(folder)
 
 
-def test_killed_at_any_step_rows_on_which_a_node_and_segments_differ_prove_nothing(tmp_path):
+def test_rows_on_which_a_node_and_segments_differ_prove_nothing_after_a_kill_at_any_step(tmp_path):
     folder, when = tmp_path / "archive", from_microseconds(OTHER.time)
     paths = write_segments(tmp_path / "segments", ROWS)
     run_export(node_of(OTHERS), folder, **FIRST)

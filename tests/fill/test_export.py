@@ -71,7 +71,7 @@ bounds = st.lists(moments, min_size=2, max_size=2, unique=True).map(sorted).map(
         {"page_size": st.sampled_from([7, 40, 5000]), "workers": st.sampled_from([1, 3])}
     ),
 )
-def test_any_runs_at_a_node_that_grows_and_fails_leave_the_archive_of_one_run(
+def test_any_runs_against_a_growing_and_failing_node_leave_the_archive_of_one_run(
     *, tmp_path_factory, heads, runs, seed, partition, pages
 ):
     rows, rng = spread_history(seed, rows=80, accounts=10, largest_block=20), random.Random(seed)
@@ -107,7 +107,7 @@ def test_any_runs_at_a_node_that_grows_and_fails_leave_the_archive_of_one_run(
     assert not [name for name in content_of(split) if name.endswith(".tmp")]
 
 
-def test_the_default_end_lies_behind_now_by_the_lag(node, tmp_path):
+def test_the_default_end_is_now_less_the_lag(node, tmp_path):
     node.block_timestamp = 4_000_000_000 * 10**9
     before = pd.Timestamp.now("UTC")
     run_export(node, tmp_path / "a", lag="5h", partition="month")
@@ -131,7 +131,7 @@ def test_the_default_end_lies_behind_now_by_the_lag(node, tmp_path):
     ],
     ids=["an earlier start", "the last row", "the overlap", "a lag", "a start beyond", "the past"],
 )
-def test_a_run_asks_for_nothing_but_what_is_new_and_the_end_again(
+def test_a_run_asks_only_for_new_rows_and_the_end_again(
     *, node, tmp_path, held, head, asked, spans
 ):
     folder = tmp_path / "a"
@@ -145,7 +145,7 @@ def test_a_run_asks_for_nothing_but_what_is_new_and_the_end_again(
     assert spans or lasting(folder) == before
 
 
-def test_a_loop_of_runs_sends_no_more_requests_than_it_has_windows_and_four_a_run(node, tmp_path):
+def test_repeated_runs_send_one_request_per_window_and_at_most_four_more_per_run(node, tmp_path):
     for end in (MONTH, MONTH + DAY, MONTH + DAY + HOUR, END):
         node.requests.clear()
         run_export(node, tmp_path / "a", end=end, workers=1)
@@ -153,7 +153,7 @@ def test_a_loop_of_runs_sends_no_more_requests_than_it_has_windows_and_four_a_ru
         assert len(node.requests) <= len(windows) + 4
 
 
-def test_who_fills_gaps_learns_of_those_behind_the_end_too(node, tmp_path):
+def test_filling_gaps_also_reports_gaps_before_the_end(node, tmp_path):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
     run_export(node, tmp_path / "a", start=START, end=START + HOUR)
     with node:
@@ -166,9 +166,7 @@ def test_who_fills_gaps_learns_of_those_behind_the_end_too(node, tmp_path):
 
 
 @pytest.mark.parametrize("some", [True, False])
-def test_a_node_that_forgot_takes_nothing_back_and_proves_what_it_can(
-    node, folder, whole, some, caplog
-):
+def test_a_forgetful_node_removes_no_row_and_proves_what_it_has(node, folder, whole, some, caplog):
     node.replace([row for row in ROWS if row.time == LAST and some])
     node.block_timestamp = (END + DAY) * 1000
     run_export(node, folder, end=END + DAY, overlap=dt.timedelta(days=2 * some))
@@ -186,7 +184,7 @@ def never(seconds):
     assert seconds != 10, "there is no next block to wait for"
 
 
-def test_a_stopped_nodes_last_block_is_exported_after_a_wait_unless_the_end_is_before(tmp_path):
+def test_a_stopped_nodes_last_block_is_exported_after_a_wait_unless_the_end_is_earlier(tmp_path):
     folder, waits = tmp_path / "a", []
     node = node_of(ROWS, head=LAST)
     run_export(node, folder, never, start=START, end=LAST)
@@ -243,7 +241,7 @@ def refusing(fault):
     ],
     ids=["refused", "fails", "may lack rows"],
 )
-def test_a_last_block_that_the_node_does_not_vouch_for_is_left_out(tmp_path, options):
+def test_a_last_block_that_the_node_may_lack_rows_of_is_left_out(tmp_path, options):
     run_export(node_of(ROWS, head=LAST, **options), tmp_path / "a", start=START)
     assert spans_of(tmp_path / "a") == [(START, LAST, True)]
 
@@ -266,7 +264,7 @@ FOREIGN = [row._replace(time=row.time + 4 * HOUR + 1) for row in ROWS]
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, failing):
+def test_no_row_of_another_network_is_kept_before_the_archives_first_row(tmp_path, failing):
     midnight, folder = MONTH + DAY, tmp_path / "a"
     row = ROWS[0]
     ours = [row._replace(time=midnight + at) for at in (-2 * DAY, 5 * HOUR)]
@@ -292,7 +290,7 @@ def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, 
     ],
 )
 @pytest.mark.parametrize("head", [END + 4 * HOUR, END - DAY])
-def test_a_node_of_another_network_adds_nothing_at_the_end_nor_before_it_nor_in_a_gap(
+def test_a_node_of_another_network_adds_no_row_at_the_end_before_it_or_in_a_gap(
     tmp_path, node, wanted, head
 ):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
@@ -308,7 +306,7 @@ def test_a_node_of_another_network_adds_nothing_at_the_end_nor_before_it_nor_in_
 # Failures on the way
 
 
-def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_path):
+def test_bad_rows_are_written_before_the_manifest_shows_the_stretch_as_complete(tmp_path):
     folder, seen = tmp_path / "a", []
 
     def look(*_):
@@ -332,7 +330,7 @@ def test_a_node_without_limits_is_exported_from_up_to_its_last_block(node, tmp_p
     assert_holds(tmp_path / "a", ROWS)
 
 
-def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tmp_path):
+def test_each_change_of_limits_is_kept_with_the_times_it_was_seen(node, tmp_path):
     allowed = dict(node.limits)
     for number, value in enumerate([True, True, False, True]):
         node.limits = {**allowed, "canProposeAsset": value}
@@ -351,7 +349,7 @@ def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tm
 # A node that says itself what it may lack: an archive that is served
 
 
-def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, folder):
+def test_rows_that_a_node_says_it_lacks_are_not_conflicts(node, folder):
     last = max(row.time for row in ROWS)
     there = [row for row in ROWS if not last - DAY <= row.time < last]
     assert len(there) < len(ROWS)
@@ -383,7 +381,7 @@ MANIFEST, NEWEST = "_archive.json", "changes/date=2023-05-03/changes.parquet"
         ),
     ],
 )
-def test_what_is_damaged_is_named_and_nothing_is_written_over_it(node, folder, name, damage, said):
+def test_a_damaged_file_is_named_and_never_overwritten(node, folder, name, damage, said):
     damage(folder / name)
     node.block_timestamp = (END + HOUR) * 1000
     kept, said = folder / "changes" if name == NEWEST else folder, f"{re.escape(name)} .*{said}"
@@ -400,7 +398,7 @@ def test_a_folder_of_other_files_is_refused_and_one_of_them_named(node, tmp_path
         run_export(node, tmp_path, start=START, end=END)
 
 
-def test_the_command_that_mends_an_archive_has_its_filters(node, tmp_path):
+def test_the_command_that_repairs_an_archive_has_its_filters(node, tmp_path):
     run_export(node, tmp_path, start=START, end=END, account_types="general")
     (tmp_path / min(content_of(tmp_path, "changes/"))).unlink()
     first, *_ = Archive(tmp_path).verify().problems
@@ -423,7 +421,7 @@ def test_days_after_damaged_files_are_kept_and_each_damaged_one_is_named(
     assert Archive(tmp_path).read(**bounds).equals(Archive(whole).read(**bounds))
 
 
-def test_rows_that_come_with_another_balance_leave_a_copy_of_the_file_before(folder):
+def test_rows_received_with_another_balance_leave_a_copy_of_the_old_file(folder):
     before = content_of(folder, "changes/")
     with node_of([row._replace(balance=row.balance + 1) for row in ROWS]) as other:
         run_export(other, folder, overlap=dt.timedelta(days=9))

@@ -56,7 +56,7 @@ def assert_true(folder):
     assert {*lines_of_rows(due)} <= {*held}
 
 
-def test_rows_of_a_node_that_forgot_are_not_proven_by_one_that_gave_only_its_head(tmp_path, caplog):
+def test_a_node_that_gave_only_its_head_does_not_prove_a_forgetful_nodes_rows(tmp_path, caplog):
     """After the head was asked, the first node is down, and the other holds the last hours."""
 
     def only_limits(_, request):
@@ -97,7 +97,7 @@ PLAIN = {"later": None, "turns": [], "page_size": 25, "workers": 1, "start": Non
     workers=st.sampled_from([1, 4]),
     start=st.sampled_from([from_microseconds(START), None]),
 )
-def test_what_nodes_hold_is_proven_and_nothing_that_they_forget_or_lack_meanwhile(
+def test_rows_that_nodes_hold_are_proven_and_not_those_they_meanwhile_forget_or_lack(
     *, tmp_path_factory, nodes, later, turns, page_size, workers, start
 ):
     folder, asked = tmp_path_factory.mktemp("nodes") / "a", itertools.count()
@@ -134,7 +134,7 @@ def test_what_nodes_hold_is_proven_and_nothing_that_they_forget_or_lack_meanwhil
 
 
 @pytest.mark.parametrize("slower", [0, 1])
-def test_two_healthy_nodes_of_a_chain_at_rest_prove_its_last_block(tmp_path, slower):
+def test_two_healthy_nodes_of_an_idle_chain_prove_its_last_block(tmp_path, slower):
     with node_of(ROWS, head=TIMES[-1]) as one, node_of(ROWS, head=TIMES[-1]) as other:
         (one, other)[slower].faults = lambda *_: Fault(Kind.STALLED, 0.02)
         export_from([one, other], tmp_path / "a")
@@ -143,7 +143,7 @@ def test_two_healthy_nodes_of_a_chain_at_rest_prove_its_last_block(tmp_path, slo
         assert sum(request.path == LIMITS for request in node.requests) <= 2
 
 
-def test_nodes_behind_one_address_that_lag_or_forgot_are_not_of_another_network(tmp_path):
+def test_lagging_or_forgetful_nodes_at_one_address_are_not_of_another_network(tmp_path):
     lag = START + DAY
     run_export(node_of(ROWS), tmp_path / "a", start=START, end=END - DAY)
     backends = [node_of(ROWS), node_of(between(end=lag), head=lag), node_of(between(END - HOUR))]
@@ -156,7 +156,7 @@ def test_nodes_behind_one_address_that_lag_or_forgot_are_not_of_another_network(
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_stranger_among_several_is_left_out_with_a_warning_and_strangers_alone_are_refused(
+def test_another_networks_node_is_left_out_with_a_warning_and_refused_if_alone(
     tmp_path, caplog, order
 ):
     folder, later = tmp_path / "a", END + HOUR
@@ -202,7 +202,7 @@ def test_nodes_that_have_the_archives_rows_are_not_compared_again(tmp_path):
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("headers", [True, False])
-def test_one_that_lags_among_several_is_named_in_a_warning(tmp_path, caplog, order, headers):
+def test_a_lagging_node_among_several_is_named_in_a_warning(tmp_path, caplog, order, headers):
     lag = END - DAY
     with (
         node_of(between(end=lag), head=lag, block_headers=headers) as behind,
@@ -218,7 +218,7 @@ def test_one_that_lags_among_several_is_named_in_a_warning(tmp_path, caplog, ord
     assert caplog.text.count(f"{behind.url} lags") == 1
 
 
-def test_a_node_without_block_headers_that_lags_and_catches_up_loses_nothing(tmp_path):
+def test_a_node_without_block_headers_that_lags_and_catches_up_loses_no_row(tmp_path):
     folder = tmp_path / "a"
     behind = between(end=END - 27 * HOUR)
     newest = behind[-1].time
@@ -247,7 +247,9 @@ def test_a_newest_row_without_a_readable_time_hides_no_other_rows(tmp_path):
 
 
 @pytest.mark.parametrize("seconds", [30.0, -1.0])
-def test_rows_that_another_sends_otherwise_or_lacks_are_disputed(tmp_path, monkeypatch, seconds):
+def test_rows_that_another_node_sends_differently_or_lacks_are_disputed(
+    tmp_path, monkeypatch, seconds
+):
     monkeypatch.setattr("balance_analysis.fill.fill.SECONDS_TO_PROOF", seconds)
     folder, (gone, changed) = tmp_path / "a", (ROWS[-20], ROWS[-3])
     others = [row for row in ROWS if row not in (gone, changed)]
@@ -284,7 +286,7 @@ def test_rows_that_one_proof_leaves_open_are_disputed_by_the_next(tmp_path, monk
     assert [span for span, _ in state_of(tmp_path / "a").evidence.disputed] == [(gone, gone + 1)]
 
 
-def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path):
+def test_a_copy_of_an_archive_is_proven_before_its_first_row_too(tmp_path):
     own = {"party_ids": next(row.party_id for row in ROWS if row.time > RECENT)}
     run_export(node_of(ROWS), tmp_path / "a", start=START, end=END, **own)
     with serving(ba.Archive(tmp_path / "a")) as url:
@@ -305,7 +307,7 @@ class Counting(requests.Session):
 
 
 @pytest.mark.parametrize("is_load", [True, False])
-def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_the_next(tmp_path, is_load):
+def test_a_node_that_refuses_connections_is_tried_once_per_run(tmp_path, is_load):
     with contextlib.ExitStack() as stack:
         dead, node, session = map(stack.enter_context, (nobody(), node_of(ROWS), Counting()))
         client = stack.enter_context(ba.Client([dead, node.url], session=session))
@@ -319,7 +321,7 @@ def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_the_next(
     assert lines_of_table(held) == lines_of_rows(ROWS)
 
 
-def test_the_last_node_that_there_is_is_asked_again_though_it_refuses(tmp_path):
+def test_the_only_remaining_node_is_retried_although_it_refuses_connections(tmp_path):
     with contextlib.ExitStack() as stack:
         dead, other, session = map(stack.enter_context, (nobody(), nobody(), Counting()))
         client = stack.enter_context(ba.Client([dead, other], session=session))

@@ -24,7 +24,7 @@ def exported(node, folder, *options, code=0):
     return {x.name.removeprefix("balance_analysis_export_"): x.value for x in samples}
 
 
-def test_metrics_are_of_the_archive_and_the_run(tmp_path):
+def test_metrics_describe_the_archive_and_the_run(tmp_path):
     began = int(time.time())
     with node_of(ROWS) as node:
         figures = exported(node, tmp_path / "a", "--until", moment_text(END))
@@ -45,7 +45,7 @@ def test_metrics_of_a_failed_run_keep_the_last_success(tmp_path):
     assert figures[SUCCESS] <= figures[LAST]
 
 
-def test_metrics_without_an_archive_leave_out_what_is_not_known(tmp_path):
+def test_metrics_without_an_archive_omit_unknown_figures(tmp_path):
     with node_of(ROWS, faults=lambda *_: Fault.status(400)) as node:
         figures = exported(node, tmp_path / 'a"b', code=4)
     assert figures.pop(LAST) > 0

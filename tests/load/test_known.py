@@ -64,7 +64,9 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(("node", "asked", "known", "said"), KNOWN.values(), ids=KNOWN)
-def test_known_is_what_answers_prove_and_the_rest_is_said_once(caplog, node, asked, known, said):
+def test_known_intervals_are_those_that_answers_prove_and_one_warning_names_the_rest(
+    caplog, node, asked, known, said
+):
     table = loaded(knowing(ROWS, **node), **asked)
     assert known_of(table) == (known,)
     assert caplog.text.count(said) == 1 if said else not caplog.text
@@ -74,7 +76,7 @@ def test_known_is_what_answers_prove_and_the_rest_is_said_once(caplog, node, ask
     assert bool(lacking(table.attrs[ATTRS_KEY])) == bool(said)
 
 
-def test_the_rows_of_a_node_that_forgot_are_not_vouched_for_by_one_that_fails():
+def test_a_failing_node_does_not_prove_a_forgetful_nodes_rows():
     """The first node is asked what it remembers, and is gone when the rows are."""
 
     def only_the_oldest_row(_, request):
@@ -88,7 +90,7 @@ def test_the_rows_of_a_node_that_forgot_are_not_vouched_for_by_one_that_fails():
 
 
 @pytest.mark.parametrize(("start", "more"), [(START, 0), (QUIET, 1)])
-def test_what_lies_before_the_first_row_costs_one_row_more(start, more):
+def test_proving_the_time_before_the_first_row_costs_one_more_row(start, more):
     node = node_of(ROWS)
     assert known_of(loaded(node, start, workers=1)) == ((start, END),)
     assert len(node.requests) == 1 + more
@@ -100,7 +102,7 @@ def test_a_bad_row_of_another_account_does_not_fail_a_load():
     assert known_of(table) == ((START, END),)
 
 
-def test_without_block_headers_what_came_before_a_node_caught_up_is_not_known():
+def test_without_block_headers_rows_from_before_a_node_caught_up_are_not_known():
     """It lags when it is asked for rows, and has caught up when it is asked again."""
 
     def catching_up(index, _):
@@ -114,7 +116,7 @@ def test_without_block_headers_what_came_before_a_node_caught_up_is_not_known():
     assert_true(table)
 
 
-def test_a_node_that_does_not_answer_after_the_load_has_proven_its_pages_alone(caplog):
+def test_a_node_that_does_not_answer_after_the_load_has_proven_only_its_pages(caplog):
     def gone(index, _):
         has_sent = any(x.get("pagination.first") != "1" for x in node.requests[:index])
         return Fault.status(503) if has_sent else None
@@ -126,7 +128,7 @@ def test_a_node_that_does_not_answer_after_the_load_has_proven_its_pages_alone(c
     assert "what the node may have forgotten is unknown" in caplog.text
 
 
-def test_what_came_before_it_was_pruned_stays_proven():
+def test_rows_received_before_pruning_stay_proven():
     due = matching(ROWS, start=LATER)
 
     def forget(_share, rows):
@@ -199,14 +201,14 @@ def test_a_bad_row_without_a_time_makes_its_step_unknown():
     assert 0 < sum(end - start for start, end in known_of(table)) < END - START
 
 
-def test_an_archive_knows_no_more_than_it_vouches_for(caplog, whole):
+def test_a_loaded_archive_is_known_only_where_it_is_complete(caplog, whole):
     with serving(ba.Archive(whole)) as url:
         table = loaded(url, "2023-03-01", "2023-06-01")
     assert known_of(table) == ((START, END),)
     assert caplog.text.count("known to be complete") == 1
 
 
-def test_a_stream_says_at_its_end_what_is_not_known(caplog):
+def test_a_stream_warns_at_its_end_about_unknown_time(caplog):
     with client_to(knowing(ROWS, head=MIDDLE)) as client:
         batches = list(ba.iter_balance_changes(client, **between(START, END)))
     assert sum(batch.num_rows for batch in batches) == len(matching(ROWS, end=MIDDLE))
@@ -214,7 +216,7 @@ def test_a_stream_says_at_its_end_what_is_not_known(caplog):
 
 
 @pytest.mark.parametrize(("part", "code"), [({}, 0), ({"head": MIDDLE}, 3), ({"since": MIDDLE}, 3)])
-def test_fetch_ends_with_3_where_not_all_is_known(part, code, tmp_path):
+def test_fetch_exits_with_3_unless_all_is_known(part, code, tmp_path):
     path = tmp_path / "x.parquet"
     bounds = ("--since", moment_text(START), "--until", moment_text(END))
     with knowing(ROWS, **part) as node:
@@ -269,7 +271,7 @@ LISTS = ("party_ids", "market_ids", "account_types")
 
 @settings(max_examples=50)
 @given(balancers(), st.sampled_from([3, 10, 1000]), st.integers(1, 3))
-def test_of_nodes_behind_one_address_nothing_false_is_called_known_and_of_whole_ones_all(
+def test_known_is_never_false_for_nodes_at_one_address_and_everything_for_whole_ones(
     balancer, page_size, workers
 ):
     rows, asked, node, known = balancer
@@ -312,7 +314,7 @@ BEHIND = {
 
 
 @pytest.mark.parametrize(("turns", "nodes", "asked", "known"), BEHIND.values(), ids=BEHIND)
-def test_a_node_does_not_prove_what_another_sent(turns, nodes, asked, known):
+def test_a_node_does_not_prove_another_nodes_rows(turns, nodes, asked, known):
     asked = {"start": DAYS[0], "end": DAYS[-1], **asked}
     table = loaded(LoopbackNode(backends=nodes, turns=turns), **asked, workers=1)
     assert_true(table, LONG, **asked)

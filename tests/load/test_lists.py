@@ -40,7 +40,7 @@ lists = st.one_of(map(lists_of, VALUES))
     st.sampled_from([7, 5000]),
 )
 @settings(max_examples=14)
-def test_a_node_that_takes_one_value_of_a_list_is_noticed(asked, place, start, page_size):
+def test_a_node_that_uses_one_value_of_a_list_is_noticed(asked, place, start, page_size):
     node = knowing(ROWS, takes_one=place)
     with pytest.raises(ba.IncompleteError, match=SAID):
         loaded(node, start=start, page_size=page_size, **asked)
@@ -72,7 +72,7 @@ EDGE = TIMES.index(ROWS[-200].time)
     asked={"market_ids": [VALUES["market_ids"][0], NOBODY]},
 )
 @settings(max_examples=30)
-def test_nodes_that_read_lists_are_never_refused_for_what_they_lack_or_spoil(
+def test_nodes_that_use_lists_are_never_refused_for_missing_or_bad_rows(
     lacks, headers, turns, bad, asked
 ):
     """Of two nodes behind one address, one lags, forgot, or sends short pages."""
@@ -86,7 +86,7 @@ def test_nodes_that_read_lists_are_never_refused_for_what_they_lack_or_spoil(
     assert SAID not in said
 
 
-def test_a_node_that_answers_no_more_after_the_rows_is_not_refused():
+def test_a_node_that_stops_answering_after_the_rows_is_not_refused():
     gone = knowing(ROWS, faults=lambda index, _: Fault.status(503) if index else None)
     table = loaded(gone, party_ids=[ONE, NOBODY])
     assert lines_of_table(table) == lines_of_rows(matching(ROWS, party_ids=[ONE]))
@@ -105,7 +105,7 @@ def test_a_list_costs_two_requests_if_fewer_than_two_of_its_values_have_rows():
 
 
 @pytest.mark.parametrize("start", [START, START - 86_400_000_000])
-def test_a_served_archive_reads_lists(tmp_path, start):
+def test_a_served_archive_uses_lists(tmp_path, start):
     run_export(knowing(ROWS), tmp_path / "a", start=START, end=END, party_ids=[ONE, OTHER])
     with serving(ba.Archive(tmp_path / "a")) as url:
         table = loaded(url, start=start, party_ids=[ONE, NOBODY])
@@ -113,7 +113,7 @@ def test_a_served_archive_reads_lists(tmp_path, start):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_each_address_that_sends_rows_is_looked_at(order):
+def test_each_address_that_sends_rows_is_checked(order):
     middle = TIMES[len(TIMES) // 2]
     with (
         knowing(ROWS, head=middle) as behind,
@@ -123,7 +123,7 @@ def test_each_address_that_sends_rows_is_looked_at(order):
         loaded([behind, node][::order], party_ids=[ONE, OTHER])
 
 
-def test_an_archive_from_a_node_that_takes_one_value_is_unproven_until_another_is_asked(tmp_path):
+def test_an_archive_from_a_node_that_uses_one_value_is_unproven_until_another_is_asked(tmp_path):
     asked, archive = {"party_ids": [ONE, OTHER]}, ba.Archive(tmp_path / "a")
     with pytest.raises(ba.IncompleteError, match=SAID):
         run_export(knowing(ROWS, takes_one=0), archive, start=START, end=END, **asked)

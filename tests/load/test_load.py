@@ -152,7 +152,7 @@ small_pages = st.fixed_dictionaries(
     st.booleans(),
 )
 @settings(max_examples=40)
-def test_a_load_brings_exactly_the_nodes_rows_and_openings(case, page_size, workers, way, opening):
+def test_a_load_has_exactly_the_nodes_rows_and_openings(case, page_size, workers, way, opening):
     (history, query), options = case
     asked = {} if way is load_stream else {"opening": opening}
     table = way(
@@ -186,7 +186,7 @@ def test_blocks_beyond_the_largest_page_are_loaded_exactly_or_named(
         assert_exact(table, history)
 
 
-def test_a_large_file_is_of_row_groups_in_time_order_sorted_inside(tmp_path):
+def test_a_large_file_has_row_groups_in_time_order_sorted_inside(tmp_path):
     with client_to(LoopbackNode(HISTORY)) as client:
         ba.load_to_parquet(client, tmp_path / "x", **ALL, page_size=PAGE, workers=1)
     with pq.ParquetFile(tmp_path / "x") as file:
@@ -207,14 +207,14 @@ def test_workers_do_not_multiply_the_requests():
     assert len(together.requests) <= 10 * len(alone.requests) + 50
 
 
-def test_the_recording_comes_back_exactly(recorded_rows):
+def test_the_recording_is_loaded_exactly(recorded_rows):
     table = load(LoopbackNode(recorded_rows), start=None, end="2027-01-01", page_size=7)
     assert_exact(table, recorded_rows)
 
 
 @given(histories(most_rows=20, most_accounts=10), st.integers(0, 6 * 366), st.integers(1, 4))
 @settings(max_examples=8)
-def test_both_bounds_are_sent_of_at_most_365_days(history, days, workers):
+def test_both_bounds_are_sent_at_most_365_days_apart(history, days, workers):
     start = dt.date(2020, 1, 1) + dt.timedelta(days)
     node = LoopbackNode(history)
     load(node, start=start, end="2026-06-01T00:00:00.000001Z", workers=workers)
@@ -231,7 +231,7 @@ def test_without_a_start_and_a_row_the_table_is_empty(release):
     assert info["start"] == info["end"]
 
 
-def test_without_an_end_it_is_the_moment_before_the_first_request():
+def test_the_default_end_is_the_moment_before_the_first_request():
     before = pd.Timestamp.now("UTC")
     node = LoopbackNode(HISTORY, block_timestamp=4_000_000_000 * 10**9)
     table = load(node, end=None)
@@ -253,7 +253,7 @@ def test_long_lists_are_split_into_short_urls():
 MEASURED = {"seconds", "bytes", "rows_per_second", "account_rows", "evidence"}
 
 
-def test_the_table_knows_how_it_was_loaded():
+def test_a_table_describes_its_load():
     node = LoopbackNode(HISTORY, block_height=9, block_timestamp=TIMES[-1] * 1000)
     table = load(node, account_types="general", page_size=PAGE, workers=1)
     note = table.attrs[ATTRS_KEY]
@@ -279,7 +279,7 @@ def test_the_table_knows_how_it_was_loaded():
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_progress_grows_to_one_and_to_all_rows(workers):
+def test_progress_grows_to_1_and_to_all_rows(workers):
     seen = []
     options = {"page_size": PAGE, "workers": workers}
     load(LoopbackNode(HISTORY), **options, progress=lambda *said: seen.append(said))
@@ -287,7 +287,7 @@ def test_progress_grows_to_one_and_to_all_rows(workers):
     assert seen[-1] == (1.0, len(HISTORY))
 
 
-def test_an_error_of_the_callers_progress_ends_the_load():
+def test_an_error_in_the_callers_progress_function_ends_the_load():
     with pytest.raises(ZeroDivisionError):
         load(LoopbackNode(HISTORY), page_size=2, workers=3, progress=lambda *_: 1 / 0)
 
@@ -348,7 +348,7 @@ def test_faults_that_pass_leave_no_trace_in_the_table():
     ("fault", "says"),
     [(Fault.status(503), "answered 503"), (Fault(Kind.TRUNCATED), "can't be reached|broke off")],
 )
-def test_a_fault_that_stays_leaves_no_short_table(fault, says, at):
+def test_a_lasting_fault_never_leaves_a_short_table(fault, says, at):
     node = LoopbackNode(HISTORY, faults=lambda index, _: fault if index >= at else None)
     with pytest.raises(ba.RequestError, match=says) as caught:
         load(node, page_size=PAGE)
@@ -488,7 +488,7 @@ def test_answers_that_do_not_add_up_are_incomplete(options, asked, says):
         load(LoopbackNode(**{"rows": HISTORY, **options}), **{"page_size": PAGE, **asked})
 
 
-def test_a_half_that_is_refused_is_not_taken_for_empty():
+def test_a_refused_half_is_not_taken_for_empty():
     with pytest.raises(ba.RequestError, match="answered 400"):
         load(LoopbackNode(**SMALL, faults=refuse_a_half), page_size=PAGE, **BY_PARTY)
 
@@ -527,7 +527,7 @@ RESOLVED = {
 
 
 @pytest.mark.parametrize(("rows", "options", "asked"), RESOLVED.values(), ids=RESOLVED)
-def test_what_can_be_resolved_is_loaded_exactly(rows, options, asked):
+def test_resolvable_quirks_are_loaded_exactly(rows, options, asked):
     table = load(LoopbackNode(rows, **options), **{"page_size": PAGE, **asked})
     lists = {
         name: [value.removeprefix("new:") for value in values]
@@ -537,7 +537,7 @@ def test_what_can_be_resolved_is_loaded_exactly(rows, options, asked):
     assert_exact(table, matching(rows, **lists))
 
 
-def test_too_large_answers_are_asked_for_in_smaller_pages():
+def test_too_large_answers_are_requested_in_smaller_pages():
     node = LoopbackNode(HISTORY, max_answer_rows=30)
     assert_exact(load(node, page_size=1000), HISTORY)
     asked = [str(x.params) for x in node.requests if x.get("pagination.first") != "1"]
@@ -552,7 +552,7 @@ def test_too_large_answers_are_asked_for_in_smaller_pages():
     st.sampled_from([load, load_file]),
 )
 @settings(max_examples=12)
-def test_any_bad_rows_are_raised_or_set_aside_once_each_and_their_moments_are_not_known(
+def test_bad_rows_are_raised_or_set_aside_once_each_and_their_moments_are_unknown(
     places, change, bounds, how, way
 ):
     page_size, workers, is_inclusive = how
@@ -580,7 +580,7 @@ def test_any_bad_rows_are_raised_or_set_aside_once_each_and_their_moments_are_no
         assert known_of(table) == tuple((since, until) for since, until in known if since < until)
 
 
-def test_what_the_node_says_it_may_lack_is_logged_and_noted(caplog):
+def test_stretches_that_a_node_says_it_may_lack_are_logged_and_noted(caplog):
     middle = TIMES[len(TIMES) // 2]
     stretches = [(TIMES[0] - 5, TIMES[0] + 1), (middle, middle + 1)]
     said = ", ".join(f"{start}000-{end}000" for start, end in stretches)
@@ -601,7 +601,7 @@ def lines_in_order(walked):
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize("size", [25, 1000])
 @pytest.mark.parametrize(("way", "back"), [("first", "after"), ("last", "before")])
-def test_pages_bring_every_row_once_in_the_lists_order(way, back, size, newest_first):
+def test_pages_have_every_row_once_in_the_lists_order(way, back, size, newest_first):
     node = LoopbackNode(HISTORY, lossy_cursors=False)
     walked = list(pages(node, newest_first=newest_first, **{way: size}))
     assert len(node.requests) == len(walked)
@@ -631,7 +631,7 @@ def test_pages_are_fetched_lazily():
         next(walking)
 
 
-def test_pages_of_nothing_are_one_empty_page():
+def test_an_empty_list_is_one_empty_page():
     (page,) = pages(LoopbackNode())
     pd.testing.assert_frame_equal(page.table, empty_table())
     assert (page.start_cursor, page.end_cursor) == ("", "")
@@ -653,7 +653,7 @@ CURSOR = "eyJ2ZWdhX3RpbWUiOiAwLCAiQWNjb3VudElEIjogbnVsbH0="
         ("", "page 1 announces another but gives no cursor"),
     ],
 )
-def test_a_cursor_that_comes_back_or_is_missing_is_incomplete(cursor, says, way):
+def test_a_repeated_or_missing_cursor_is_an_incomplete_error(cursor, says, way):
     def edit(answer, _request):
         info = answer["balances"]["pageInfo"]
         info.update(dict.fromkeys(("startCursor", "endCursor"), cursor))
@@ -665,7 +665,7 @@ def test_a_cursor_that_comes_back_or_is_missing_is_incomplete(cursor, says, way)
         list(walking)
 
 
-def test_a_bad_row_of_a_page_is_a_decode_error():
+def test_a_bad_row_in_a_page_is_a_decode_error():
     node = LoopbackNode(HISTORY, edit_row=spoilt(bool))
     with pytest.raises(ba.DecodeError, match="balance 'x' is not an integer"):
         list(pages(node))

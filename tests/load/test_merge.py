@@ -9,7 +9,7 @@ import balance_analysis.load.merge as merging
 from tests.analysis.tables import arrow_of, many_rows, table_from
 
 
-def test_rows_of_parts_are_let_go_before_the_last_block_of_the_table_is_filled(monkeypatch):
+def test_rows_of_parts_are_released_before_the_last_block_of_the_table_is_filled(monkeypatch):
     monkeypatch.setattr(merging, "_PIECE", 50)
     monkeypatch.setattr(merging, "_BLOCKS", 4)
     rows = arrow_of(sorted(many_rows(), key=itemgetter(4)))

@@ -33,9 +33,7 @@ def of_another_network(shift):
     st.sampled_from([TIMES[0], TIMES[60]]),
 )
 @settings(max_examples=16)
-def test_two_nodes_are_refused_exactly_if_their_networks_differ_where_both_know_all_rows(
-    held, shift, start
-):
+def test_two_nodes_are_refused_exactly_if_they_differ_where_both_know_all_rows(held, shift, start):
     networks = ROWS, ROWS if shift is None else of_another_network(shift)
     nodes = [knowing(rows, *stretch) for rows, stretch in zip(networks, held, strict=True)]
     assume(all(node.rows for node in nodes))
@@ -60,7 +58,7 @@ def test_two_nodes_are_refused_exactly_if_their_networks_differ_where_both_know_
     st.sampled_from([None, *TIMES[::8]]),
 )
 @settings(max_examples=20)
-def test_nodes_of_one_network_pass_whatever_they_lack_or_spoil(behind, turns, alone, bad):
+def test_nodes_of_one_network_pass_whatever_rows_are_missing_or_bad(behind, turns, alone, bad):
     """One address hands its requests in turn to nodes that forgot, lag, or name no block.
 
     The other one's rows may be bad from some moment on.

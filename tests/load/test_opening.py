@@ -28,7 +28,7 @@ def last_rows(rows, start):
     return list(last.values())
 
 
-def test_what_is_known_reaches_back_to_the_oldest_row_and_the_interval_stays():
+def test_the_known_interval_reaches_back_to_the_oldest_row_and_the_start_stays():
     node = node_of(ROWS)
     table, plain = load(node), load(node, opening=False)
     notes, others = (each.attrs["balance_analysis"] for each in (table, plain))
@@ -38,7 +38,7 @@ def test_what_is_known_reaches_back_to_the_oldest_row_and_the_interval_stays():
     assert notes["rows"] == len(table) > len(plain) == others["rows"]
 
 
-def test_an_opening_costs_the_pages_of_the_time_before_and_no_question_more_of_reach():
+def test_openings_cost_the_pages_before_the_start_and_no_further_reach_requests():
     node = node_of(ROWS)
     plain = load(node, opening=False).attrs["balance_analysis"]["requests"]
     table = load(node)
@@ -54,7 +54,7 @@ def test_an_opening_costs_the_pages_of_the_time_before_and_no_question_more_of_r
     st.booleans(),
     st.sampled_from([2, 7, 5000]),
 )
-def test_what_is_called_known_after_an_opening_holds_no_other_row(rows, data, has_head, page_size):
+def test_a_known_interval_after_an_opening_has_no_other_row(rows, data, has_head, page_size):
     """An account's opening is its balance at the start wherever what lies between is known."""
     times = sorted({row.time for row in rows}) or [MIDDLE]
     start, head, pruned = (data.draw(st.sampled_from(times)) for _ in range(3))
@@ -71,12 +71,12 @@ def test_what_is_called_known_after_an_opening_holds_no_other_row(rows, data, ha
             assert (at, balance) == (from_microseconds(row.time), int(row.balance))
 
 
-def test_from_the_oldest_row_on_there_is_nothing_before():
+def test_a_load_from_the_oldest_row_on_has_no_openings():
     table = load(node_of(ROWS), start=None)
     assert lines_of_table(table) == lines_of_rows(ROWS)
 
 
-def test_a_node_that_doesnt_reach_the_start_gives_its_last_rows_and_the_gap_behind_them():
+def test_a_node_that_doesnt_reach_the_start_gives_openings_and_the_gap_after_them():
     head = TIMES[len(TIMES) // 4]
     table = load(knowing(ROWS, head=head))
     assert lines_of_table(table) == lines_of_rows(last_rows(ROWS, head))
@@ -98,7 +98,7 @@ def test_the_moment_of_a_row_set_aside_before_the_start_is_not_known(caplog):
     assert "set aside" in caplog.text
 
 
-def test_a_file_has_them_too(tmp_path):
+def test_a_file_has_openings_too(tmp_path):
     path = tmp_path / "x.parquet"
     with node_of(ROWS) as node:
         table = load(node)
@@ -112,7 +112,7 @@ def test_a_file_has_them_too(tmp_path):
         assert notes[name] == others[name]
 
 
-def test_sums_say_since_when_accounts_have_openings_of_a_node_that_forgets(caplog):
+def test_sums_name_the_moment_since_which_a_forgetful_node_has_openings(caplog):
     oldest = TIMES[30]
     table = load(knowing(ROWS, since=oldest))
     caplog.clear()

@@ -18,7 +18,7 @@ START = "2023-04-01"
 INTERVAL = {"start": START, "end": "2023-05-01"}
 
 
-def test_requests_begin_with_the_reader_and_stop_with_it():
+def test_requests_begin_and_stop_with_the_reader():
     with client_to(node := LoopbackNode(ROWS)) as client:
         batches = ba.iter_balance_changes(client, **INTERVAL, page_size=25, workers=2)
         assert node.requests == []
@@ -29,14 +29,14 @@ def test_requests_begin_with_the_reader_and_stop_with_it():
         assert sum(1 for _ in ba.iter_balance_changes(client, **INTERVAL, page_size=25)) > 30
 
 
-def test_of_several_nodes_the_one_that_answers_best_is_asked():
+def test_the_best_of_several_nodes_is_asked():
     late = Fault(Kind.STALLED, 0.5)
     with LoopbackNode(ROWS, faults=lambda *_: late) as slow, LoopbackNode(ROWS) as fast:
         table = loaded([slow, fast], **INTERVAL)
     assert table.attrs["balance_analysis"]["steps_by_node"].keys() == {fast.url}
 
 
-def test_nodes_that_fail_in_turn_are_enough():
+def test_a_load_succeeds_with_nodes_that_fail_in_turn():
     def flaky(index, _):
         return Fault.status(503) if index % 3 == 2 else None
 
@@ -97,7 +97,7 @@ def stream_of(node, **how):
         return list(ba.iter_balance_changes(client, **between(FIRST, LATE), **how))
 
 
-def test_few_steps_are_settled_ahead_of_one_that_is_slow():
+def test_few_steps_finish_ahead_of_a_slow_one():
     """One answer is held back until no further request has come for a while."""
     # A block each, so that a step is one request.
     rows, workers, ahead = rows_of_blocks(1200), 2, []
@@ -115,7 +115,7 @@ def test_few_steps_are_settled_ahead_of_one_that_is_slow():
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_pages_stay_at_what_a_node_answers(workers):
+def test_pages_keep_the_size_that_a_node_answers(workers):
     def shrink(index, _):
         node.max_page_size = 50 if index >= 3 else 5000
 
@@ -144,7 +144,7 @@ def interrupt(share, rows):
         ((), {"progress": interrupt}, None),
     ],
 )
-def test_a_load_that_fails_or_is_interrupted_leaves_the_folder_as_it_was(
+def test_a_failed_or_interrupted_load_leaves_the_folder_unchanged(
     *, refused, asked, earlier, tmp_path
 ):
     path = tmp_path / "x.parquet"

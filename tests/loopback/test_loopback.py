@@ -45,7 +45,7 @@ def page(node, params):
 )
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_behind_a_cursor_the_rest_of_its_block_is_lost_and_one_row_of_a_page_that_is_filled(
+def test_the_rest_of_a_cursors_block_is_lost_and_one_row_of_a_full_page(
     limit, kept, more, before, *, backward, newest_first
 ):
     """Of blocks a to e a cursor in a goes on with c; on the other side of a stand the same."""
@@ -127,7 +127,7 @@ def test_an_answer_names_the_last_block_and_is_compressed_on_request_only():
     assert all(isinstance(value, str) for value in first.values())
 
 
-def test_a_failure_of_an_edit_is_raised_where_the_node_ends():
+def test_an_edits_error_is_raised_when_the_node_ends():
     def fail(row):
         raise KeyError("wrong test")
 

@@ -85,7 +85,7 @@ def load(client):
     return ba.load_balance_changes(client, start="2023-01-01", end="2023-12-01")
 
 
-def test_a_request_accepts_json_and_names_package_and_version():
+def test_a_request_accepts_json_and_names_the_package_and_its_version():
     ask(client_to(node := LoopbackNode()))
     headers = node.requests[0].headers
     assert headers["accept"] == "application/json"
@@ -123,7 +123,7 @@ def test_a_base_address_may_have_a_path_and_a_slash(path):
      "https://host/#top", None, 5, b"http://host",
      "https://me:s3cret@host/?x=1", "me:s3cret@host"],
 )  # fmt: skip
-def test_what_is_not_an_address_is_refused_at_once_and_named_without_its_user(address):
+def test_a_malformed_address_is_refused_at_once_and_named_without_its_user(address):
     with pytest.raises(ValueError, match="is not the address of a node") as caught:
         ba.Client(address)
     assert "s3cret" not in str(caught.value)
@@ -131,7 +131,7 @@ def test_what_is_not_an_address_is_refused_at_once_and_named_without_its_user(ad
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "https://[::1]:3008/x", "HTTP://host"])
-def test_an_address_passes(address):
+def test_a_valid_address_is_accepted(address):
     assert ba.Client(address).base_url == address
 
 
@@ -148,19 +148,19 @@ def test_a_timeout_is_one_number(timeout):
         ba.Client("http://host", timeout=timeout)
 
 
-def test_a_proxy_that_does_not_answer_is_named_as_one():
+def test_a_proxy_that_does_not_answer_is_named_as_a_proxy():
     session = requests.Session()
     session.proxies = {"http": "http://127.0.0.1:1"}
     error = failure(ba.Client("http://node.example", session=session))
     assert "can't be reached through the proxy: connection refused" in str(error)
 
 
-def test_no_address_is_refused():
+def test_a_client_without_an_address_is_refused():
     with pytest.raises(ValueError, match="at least one node"):
         ba.Client([])
 
 
-def test_it_gives_up_after_all_attempts_with_a_longer_pause_each_time():
+def test_a_client_gives_up_after_all_attempts_with_a_longer_pause_each_time():
     slept = []
     error = failure(client_to(node := always(Fault.status(503)), sleep=slept.append))
     assert len(node.requests) == ATTEMPTS
@@ -171,14 +171,14 @@ def test_it_gives_up_after_all_attempts_with_a_longer_pause_each_time():
 
 
 @pytest.mark.parametrize("fault", RETRIED.values(), ids=RETRIED)
-def test_what_may_pass_is_asked_again(fault):
+def test_a_passing_fault_is_retried(fault):
     node = LoopbackNode(faults=[fault] * (ATTEMPTS - 1))
     assert ask(client_to(node)).genesis_loaded
     assert len(node.requests) == ATTEMPTS
 
 
 @pytest.mark.parametrize("fault", NOT_RETRIED.values(), ids=NOT_RETRIED)
-def test_what_would_fail_again_is_asked_once(fault):
+def test_a_permanent_fault_is_not_retried(fault):
     error = failure(client_to(node := always(fault)))
     assert len(node.requests) == 1
     assert error.status == fault.sent.status
@@ -205,7 +205,7 @@ def in_500_s():
         (None, 500),
     ],
 )
-def test_a_ban_beyond_the_cap_says_how_long(fault, seconds):
+def test_a_ban_longer_than_the_maximum_wait_says_how_long(fault, seconds):
     error = failure(client_to(always(fault or in_500_s())))
     assert error.retry_after == pytest.approx(seconds, abs=60)
     assert re.search("asks to wait [0-9]+ s, longer than the 60 s", str(error))
@@ -223,7 +223,7 @@ def test_a_ban_beyond_the_cap_says_how_long(fault, seconds):
         (Fault.answer(200, b"xx", {"Content-Encoding": "gzip"}), "sent a damaged answer"),
     ],
 )
-def test_a_fault_of_the_network_is_asked_again_and_then_named(fault, says, caplog):
+def test_a_network_fault_is_retried_and_then_named(fault, says, caplog):
     with always(fault) as node:
         headers = {"Accept-Encoding": "identity"} if "damaged" in says else None
         timeout = 0.1 if "did not" in says else 60
@@ -234,7 +234,7 @@ def test_a_fault_of_the_network_is_asked_again_and_then_named(fault, says, caplo
     assert caplog.text.count("trying again") == ATTEMPTS - 1
 
 
-def test_a_server_without_tls_is_not_asked_again():
+def test_a_server_without_tls_is_not_retried():
     with LoopbackNode() as node:
         error = failure(ba.Client(node.url.replace("http", "https")))
     assert "no secure connection" in str(error)
@@ -242,7 +242,7 @@ def test_a_server_without_tls_is_not_asked_again():
 
 
 @pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "²", "9" * 5000])
-def test_a_block_that_is_no_number_is_unknown(text):
+def test_a_block_height_that_is_not_a_number_is_unknown(text):
     headers = dict.fromkeys(("X-Block-Height", "X-Block-Timestamp"), text)
     note = load(client_to(LoopbackNode(ROWS, extra_headers=headers))).attrs[ATTRS_KEY]
     assert (note["block_height"], note["block_time"]) == (None, None)
@@ -285,7 +285,7 @@ def test_requests_keep_the_rate_and_wait_as_long_as_the_node_asks(per_second, re
 
 
 @pytest.mark.parametrize(("per_second", "gap"), [(2, 0.5), (None, 1 / 16)])
-def test_a_pause_keeps_to_the_rate_and_spreads_those_that_were_refused(per_second, gap):
+def test_requests_after_a_pause_keep_the_rate_and_are_spread(per_second, gap):
     throttle = Throttle(per_second, clock=Clock(), sleep=lambda _: None)
     slots = [throttle.wait() for _ in range(4 if per_second else 0)]
     slots += [refused(throttle, 1.0) for _ in range(4)]
@@ -331,7 +331,7 @@ def test_a_small_answer_that_unpacks_to_a_large_one_takes_little_memory(encoding
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 Internal Server Error", b"302 Found"])
-def test_an_endless_answer_is_left(status):
+def test_an_endless_answer_is_abandoned(status):
     def pieces():
         yield b"HTTP/1.1 %s\r\nLocation: /x\r\n\r\n" % status
         yield from itertools.repeat(bytes(100_000))
@@ -341,7 +341,7 @@ def test_an_endless_answer_is_left(status):
 
 
 @pytest.mark.parametrize(("most", "is_read"), [(MOST, True), (MOST - 1, False)])
-def test_an_answer_of_just_the_maximum_is_read(most, is_read):
+def test_an_answer_of_exactly_the_maximum_size_is_read(most, is_read):
     with (
         always(Fault.answer(200, b"[" + b" " * (MOST - 2) + b"]")) as node,
         pytest.raises(ba.DecodeError if is_read else ba.TooLargeError),
@@ -349,7 +349,7 @@ def test_an_answer_of_just_the_maximum_is_read(most, is_read):
         ask(ba.Client(node.url, max_answer_bytes=most))
 
 
-def test_a_body_that_trickles_in_is_left_long_before_its_end(caplog):
+def test_a_trickling_body_is_abandoned_long_before_its_end(caplog):
     def trickle():
         yield OK + b"\r\n"
         for _ in range(1000):
@@ -379,7 +379,7 @@ def test_a_body_that_trickles_in_is_left_long_before_its_end(caplog):
         ),
     ],
 )
-def test_what_is_no_http_is_a_request_error(answer):
+def test_an_answer_that_is_not_http_is_a_request_error(answer):
     with always(Fault.raw(lambda: [answer])) as node:
         assert failure(ba.Client(node.url)).url == node.url + LIMITS
 
@@ -407,7 +407,7 @@ def test_a_user_in_the_address_is_sent_to_the_node_and_appears_nowhere_else(capl
     assert not [text for text in said for secret in SECRETS if secret in text]
 
 
-def test_a_copied_client_sends_by_the_session_that_it_was_given():
+def test_a_copied_client_uses_the_session_that_it_was_given():
     client = client_to(LoopbackNode(ROWS))
     assert copy.copy(client).session is client.session
     with ba.Client(NOWHERE) as own:
@@ -445,7 +445,7 @@ def test_a_netrc_doesnt_replace_a_given_header(tmp_path, monkeypatch, name):
     assert of_netrc.startswith("Basic ")
 
 
-def test_a_proxy_of_the_environment_is_used(monkeypatch):
+def test_a_proxy_from_the_environment_is_used(monkeypatch):
     with LoopbackNode(limits=None) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", "")

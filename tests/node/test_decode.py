@@ -155,7 +155,7 @@ PAGE_BODY = page_of(row(), row(balance="-7"), row(partyId="\u00e9", extra=[{"a":
 @example(raw_page(b"[" * 100_000))
 @example(raw_page(b'{"timestamp": ' + b"[" * 100_000))
 @example(raw_page(json.dumps(row()).encode().replace(b'"12345"', b"9" * 100_000)))
-def test_any_bytes_are_a_page_or_an_error_of_the_decoder(body):
+def test_any_bytes_are_a_page_or_a_decoder_error(body):
     with contextlib.suppress(ba.DecodeError, msgspec.DecodeError):
         assert_valid(decode_page(body))
 
@@ -230,7 +230,7 @@ NO_TIME = "not in nanoseconds between 2015 and 2100"
         ({"timestamp": ...}, "missing required field `timestamp`", None),
     ],
 )
-def test_a_bad_row_comes_with_its_reason_and_its_time_where_it_can_be_read(change, reason, time):
+def test_a_bad_row_has_its_reason_and_its_time_if_readable(change, reason, time):
     bad_row = row(**change)
     page = decode_page(page_of(GOOD, bad_row, GOOD))
     assert page.rows.num_rows == 2
@@ -252,7 +252,7 @@ OTHERS = [{}, [], None, "text", {"limits": {}}, *({"balances": each} for each in
 
 
 @pytest.mark.parametrize("value", OTHERS)
-def test_another_shape_is_a_decode_error_that_says_so(value):
+def test_json_of_another_shape_is_a_decode_error_that_says_so(value):
     with pytest.raises(ba.DecodeError, match="not a page of balance changes"):
         decode_page(json.dumps(value).encode())
 
@@ -275,7 +275,7 @@ NO_DATES = (5, None, True, [], {}, ..., "1e5", " 5", "x", "9" * 30, "-1", "now",
 
 
 @pytest.mark.parametrize("name", FLAGS)
-def test_each_limit_lands_in_its_own_field(name):
+def test_each_limit_is_in_its_own_field(name):
     limits = limits_of(**{**dict.fromkeys(FLAGS, False), name: True})
     snake = re.sub("([A-Z])", lambda letter: "_" + letter[1].lower(), name)
     assert [key for key in limits.__slots__ if getattr(limits, key) is True] == [snake]
@@ -293,7 +293,7 @@ def test_a_date_keeps_its_nanoseconds_and_may_be_iso_8601(date, moment):
     assert limits.propose_asset_enabled_from == pd.Timestamp(moment)
 
 
-def test_limits_come_with_where_and_when_they_were_asked_for():
+def test_limits_have_their_source_and_the_time_of_the_request():
     before = pd.Timestamp.now("UTC")
     with client_to(LoopbackNode(block_height=12)) as client:
         limits = ba.load_network_limits(client)
@@ -309,7 +309,7 @@ def test_fields_that_the_interface_does_not_list_are_kept():
     ("name", "value"),
     [(name, value) for name in V71_LIMITS for value in (NO_FLAGS if name in FLAGS else NO_DATES)],
 )
-def test_what_is_no_flag_or_no_date_is_a_decode_error_that_names_it(name, value):
+def test_a_malformed_flag_or_date_is_a_decode_error_that_names_it(name, value):
     with pytest.raises(ba.DecodeError, match=name):
         limits_of(**{name: value})
 
@@ -341,6 +341,6 @@ def test_damaged_limits_are_read_or_named(body):
 @example(body=b'{"details": [1]}')
 @example(body=b'{"message": null}')
 @example(body=b'{"code": ' + b"9" * 100_000 + b"}")
-def test_a_damaged_body_of_an_error_gives_no_other_error(body):
+def test_a_damaged_error_body_causes_no_other_error(body):
     with pytest.raises(ba.RequestError, match="answered 400"):
         limits_in(body, 400)

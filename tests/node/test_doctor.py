@@ -121,7 +121,7 @@ def test_a_quirk_has_its_verdict(name, verdict, options):
 
 @pytest.mark.parametrize("value", [None, {}, 7, "", "9" * 19, "9" * 30])
 @pytest.mark.parametrize("name", ["timestamp", "accountType", "balance"])
-def test_rows_that_are_not_the_interfaces_are_reported(name, value):
+def test_rows_that_violate_the_interface_are_reported(name, value):
     report = diagnose(ROWS[:60], edit_row=lambda row: {**row, name: value})
     assert report["timestamps"].value is not None
 
@@ -147,7 +147,7 @@ def test_without_a_last_block_of_a_possible_time_the_newest_row_is_the_head(time
     assert reach.value["height"] is None
 
 
-def test_what_a_node_made_up_can_t_steer_the_terminal():
+def test_a_nodes_text_cant_control_the_terminal():
     fault = Fault.code(400, 3, "\x1b[2J\nevil")
     text = str(diagnose(faults=lambda _, request: None if "limits" in request.path else fault))
     assert "\x1b" not in text
@@ -163,7 +163,7 @@ def test_an_empty_node_gets_an_honest_report(release):
         assert "no row with a readable time since 2020" in report[name].explanation
 
 
-def test_a_refusal_as_too_many_slows_down():
+def test_a_refusal_as_too_many_slows_requests_down():
     waits = []
     with sleeping(waits.append):
         report = diagnose(faults=[None, Fault.rate_limited(1)])
@@ -191,7 +191,7 @@ def test_a_passing_fault_changes_no_finding(index):
 @pytest.mark.parametrize(
     "fault", [Fault.status(503), Fault.code(500, 13), Fault.html(200), Fault.html(502)]
 )
-def test_a_finding_that_fails_does_not_stop_the_rest(fault):
+def test_a_failing_check_does_not_stop_the_rest(fault):
     report = diagnose(faults=lambda _, request: fault if request.get("pagination.after") else None)
     verdicts = {finding.name: finding.verdict for finding in report.findings}
     assert verdicts["cursors"] == "unknown"
@@ -208,7 +208,7 @@ def test_a_finding_that_fails_does_not_stop_the_rest(fault):
         Fault.answer(404, '{"message": "Not Found"}'),
     ],
 )
-def test_what_is_no_node_raises(fault):
+def test_an_address_without_a_node_raises(fault):
     node = LoopbackNode(ROWS, faults=lambda _i, _r: fault)
     with client_to(node) as client, pytest.raises(ba.RequestError):
         ba.diagnose_node(client)

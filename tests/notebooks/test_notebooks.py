@@ -26,7 +26,7 @@ def words(text):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_what_is_kept_in_it(path):
+def test_a_notebook_runs_and_shows_its_saved_output(path):
     for cell, outputs in run(nbformat.read(path, as_version=4), path.stem, take=draw_blank):
         now = {"outputs": outputs}
         pictures, old = kept(now, PICTURE), kept(cell, PICTURE)
@@ -36,7 +36,7 @@ def test_a_notebook_runs_and_shows_what_is_kept_in_it(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_kept_with_what_it_shows_and_nothing_of_one_run_or_machine(path):
+def test_a_saved_notebook_has_its_output_and_nothing_specific_to_a_run_or_machine(path):
     for cell in nbformat.read(path, as_version=4).cells:
         assert not cell["metadata"]
         if cell.cell_type == "code":
@@ -52,7 +52,7 @@ def test_all_notebooks_together_are_small():
     assert sum(path.stat().st_size for path in NOTEBOOKS) < LARGEST["all"]
 
 
-def test_pictures_of_readme_are_drawn_as_large_as_they_are_kept(tmp_path):
+def test_readmes_pictures_are_drawn_in_their_saved_size(tmp_path):
     backend = plt.get_backend()
     for drawn in runpy.run_path(str(FOLDER / "gallery.py"))["draw"](tmp_path):
         picture, old = (

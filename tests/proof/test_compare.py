@@ -230,7 +230,7 @@ def places_of(rows):
 @example(WHOLE, None, ("day", "table"), (None, 0))
 @example(LOSSY, WHOLE, ("day", "table"), (None, None))
 @example(PARTY, replace(LOSSY, set_aside=((3, ACCOUNTS[1]),)), ("day", "hour"), (None, None))
-def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
+def test_shared_and_differing_time_equal_those_of_an_oracle_over_single_ticks(
     tmp_path_factory, ours, theirs, forms, interval
 ):
     theirs, folder = theirs or ours, tmp_path_factory.mktemp("diff")
@@ -264,7 +264,7 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
 
 @settings(max_examples=15, deadline=None)
 @given(anyones, anyones, st.sampled_from(FORMS[:-1]))
-def test_only_what_another_origin_has_of_all_accounts_is_confirmed(
+def test_only_time_that_another_origin_has_for_all_accounts_is_confirmed(
     tmp_path_factory, ours, theirs, form
 ):
     folder = tmp_path_factory.mktemp("confirm")
@@ -294,7 +294,7 @@ def test_only_what_another_origin_has_of_all_accounts_is_confirmed(
     assert bool([*folder.glob("a/_disputes/*")]) == bool(disputed)
 
 
-def test_a_frame_that_states_nothing_is_compared_with_nothing_and_the_cure_is_named(tmp_path):
+def test_a_frame_without_known_intervals_isnt_compared_and_the_remedy_is_named(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     table = archive.read()
     table.attrs = {}
@@ -306,7 +306,7 @@ def test_a_frame_that_states_nothing_is_compared_with_nothing_and_the_cure_is_na
     assert not archive.status().confirmed
 
 
-def test_a_selection_of_a_tables_rows_proves_nothing_in_whatever_file(tmp_path):
+def test_a_selection_of_a_tables_rows_proves_nothing_in_any_file(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     table = archive.read()
     one = table[table["party_id"] == PARTIES[0]]
@@ -325,7 +325,7 @@ def test_a_selection_of_a_tables_rows_proves_nothing_in_whatever_file(tmp_path):
     assert ba.read_parquet(tmp_path / "ours.parquet").attrs["balance_analysis"]["known"]
 
 
-def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
+def test_the_compared_time_is_printed_and_decides_the_exit_code(tmp_path):
     archive, other = WHOLE.write(tmp_path, "day").uri, PARTY.write(tmp_path / "other", "file")
     said = run("diff", archive, other, code=3).stdout
     assert f"other accounts than party_id {PARTIES[0]}: the first has all accounts" in said
@@ -337,7 +337,7 @@ def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
     assert content["filters"] == {**content["accounts"][0], "party_ids": [PARTIES[0]]}
 
 
-def test_a_report_says_what_was_compared_in_part_and_what_not_at_all(tmp_path):
+def test_a_report_lists_what_was_compared_in_part_and_what_wasnt_compared(tmp_path):
     unproven = replace(WHOLE, answers=((0, TICKS, 1, False),)).write(tmp_path / "a", "day")
     said = str(ba.diff(unproven, WHOLE.write(tmp_path / "b", "day")))
     assert f"no difference in what both have ({len(TRUTH)} and {len(TRUTH)} rows" in said
@@ -353,7 +353,7 @@ def test_a_side_with_two_rows_of_one_account_and_time_is_refused(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     table = archive.read()
     twice = table.iloc[[*range(len(table)), 3, 3, 5]]
-    with pytest.raises(ba.CheckError, match=r"3 rows twice; `ba.to_table\(table\)` drops equal"):
+    with pytest.raises(ba.CheckError, match=r"repeats 3 rows; `ba.to_table\(table\)` drops equal"):
         ba.diff(archive, twice)
     assert ba.diff(archive, ba.to_table(twice)).is_same
 
@@ -411,7 +411,7 @@ def archive_of(rows, known, folder):
     None,
 )
 @settings(max_examples=20, deadline=None)
-def test_what_was_held_at_a_tables_start_is_compared_as_far_back_as_both_know_it(
+def test_balances_at_a_tables_start_are_compared_as_far_back_as_both_are_complete(
     tmp_path_factory, one, other, forms, start
 ):
     """The oracle compares dictionaries of each account's last row before the start."""
@@ -445,7 +445,7 @@ def openings_of(rows):
     return [max(t for x, t in rows if x == account and t < 5) for account, tick in rows if tick < 5]
 
 
-def test_tables_of_one_history_with_other_starts_do_not_differ():
+def test_tables_of_one_history_with_different_starts_do_not_differ():
     rows = {(ACCOUNTS[0], tick): tick for tick in (2, 4, 6)}
     early = table_of(rows, known=[span(0, 8)], start=from_microseconds(at(3)))
     late = opened(rows, [span(0, 8)], None)
@@ -456,7 +456,7 @@ def test_tables_of_one_history_with_other_starts_do_not_differ():
         assert (span(2, 3), "openings", "openings") in difference.not_shared
 
 
-def test_a_table_without_openings_says_nothing_of_the_time_before_its_start(tmp_path):
+def test_a_table_without_openings_proves_nothing_before_its_start(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     table = archive.read(start=OPENED["start"])
     assert ba.diff(archive, table, start=OPENED["start"]).is_same

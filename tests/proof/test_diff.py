@@ -83,7 +83,7 @@ def second():
 
 
 @pytest.mark.parametrize("kind", ["file", "node", "segments"])
-def test_histories_are_compared_whatever_holds_them(whole, held, kind):
+def test_histories_are_compared_in_any_kind_of_source(whole, held, kind):
     same, other = held(kind), held(kind, is_changed=True)
     assert ba.diff(whole, same, **INTERVAL).is_same
     assert ba.diff(same, whole, **INTERVAL).is_same
@@ -107,7 +107,7 @@ def test_histories_are_compared_whatever_holds_them(whole, held, kind):
     ],
     ids=["it holds less yet", "it has forgotten", "it sends a bad row"],
 )
-def test_what_a_node_may_lack_is_not_shared(*, whole, node, since, until, bad, span, state):
+def test_time_that_a_node_may_lack_is_not_shared(*, whole, node, since, until, bad, span, state):
     spoil = spoilt(lambda row: bad is not None and row == bad.to_json())
     with knowing(ROWS, since, until, edit_row=spoil) as lacking:
         for sides in ((whole, lacking.url), (lacking.url, whole)):
@@ -128,7 +128,7 @@ def test_two_nodes_are_compared_up_to_now():
         assert ba.diff(one.url, two.url).rows["change"].tolist() == ["removed"]
 
 
-def test_of_unproven_rows_only_those_that_cannot_merely_be_missing_differ(node, tmp_path):
+def test_an_unproven_sides_missing_rows_are_no_difference(node, tmp_path):
     extra = GONE._replace(time=GONE.time + 1)
     rows = [*(row for row in CHANGED if row is not MORE), extra]
     may_lack = {"X-Incomplete": f"{START * 1000}-{MIDDLE * 1000 + 1000}"}
@@ -181,7 +181,7 @@ def test_a_disputed_row_is_compared_with_another_node_and_confirmed_by_none(node
         assert confirmed(folder) == [(START, MIDDLE), (MIDDLE + 1, END + 1)]
 
 
-def test_what_a_node_was_not_asked_for_is_not_missing_in_it(second, tmp_path):
+def test_time_that_a_node_was_not_asked_for_is_not_missing(second, tmp_path):
     run_export(second, tmp_path / "a", start=MIDDLE, end=END)
     before = len(second.requests)
     for sides in ((tmp_path / "a", second.url), (second.url, tmp_path / "a")):
@@ -206,7 +206,7 @@ def test_a_node_is_asked_for_the_accounts_of_the_other_side(second, tmp_path):
     assert {"filter.assetId": [asset]}.items() <= asked[0].items()
 
 
-def test_an_opening_that_a_table_lacks_is_found_whatever_the_other_is(whole, node, second, held):
+def test_a_missing_opening_is_found_whatever_the_other_source(whole, node, second, held):
     start = from_microseconds(MIDDLE + 1)
     last = {row.account: row for row in ROWS if row.time <= MIDDLE}
     lost = min(last.values(), key=lambda row: row.time)
@@ -232,7 +232,9 @@ def test_segments_with_a_bad_row_are_not_compared(whole, tmp_path):
         ba.diff(whole, tmp_path / "segments")
 
 
-def test_a_command_ends_as_diff_does_and_writes_each_row(whole, node, held, tmp_path):
+def test_the_exit_code_is_that_of_the_difference_and_each_row_is_written(
+    whole, node, held, tmp_path
+):
     assert "the same" in run("diff", whole, node.url).stdout
     said = run("diff", whole, whole, "--until", moment_text(END + 1), code=3).stdout
     assert "missing in the first, missing in the other" in said
@@ -253,7 +255,7 @@ def test_a_command_ends_as_diff_does_and_writes_each_row(whole, node, held, tmp_
         ("{one} -o {folder}/x.abc", "csv"),
     ],
 )
-def test_trouble_ends_with_2_and_writes_nothing(whole, tmp_path, arguments, said):
+def test_an_error_exits_with_2_and_writes_nothing(whole, tmp_path, arguments, said):
     (tmp_path / "text").write_text("no table")
     given = arguments.format(one=whole, folder=tmp_path).split()
     assert said in fails("diff", whole, *given, code=2, folder=tmp_path)
@@ -263,7 +265,7 @@ def confirmed(folder):
     return state_of(folder).evidence.confirmed
 
 
-def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothing(folder, second):
+def test_a_difference_is_recorded_unconfirms_its_moment_and_overwrites_nothing(folder, second):
     second.replace([ANOTHER if row is OTHER else row for row in ROWS])
     archive = ba.Archive(folder)
     before = archive.read()
@@ -286,7 +288,7 @@ def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothin
     run("verify", folder)
 
 
-def test_only_the_node_that_disputed_asked_again_lifts_its_dispute_whatever_becomes_of_the_manifest(
+def test_only_the_disputing_node_lifts_its_dispute_even_if_the_manifest_is_lost(
     node, folder, second, tmp_path
 ):
     archive, disputed = ba.Archive(folder), (MIDDLE, MIDDLE + 1)
@@ -313,7 +315,7 @@ def test_only_the_node_that_disputed_asked_again_lifts_its_dispute_whatever_beco
     assert not archive.status().disputed
 
 
-def test_segments_confirm_and_an_archives_own_source_however_it_is_spelled_or_copied_does_not(
+def test_segments_confirm_an_archive_and_its_own_source_or_a_copy_does_not(
     node, folder, held, tmp_path
 ):
     ba.write_parquet(ba.Archive(folder).read(), tmp_path / "x.parquet")
@@ -346,9 +348,7 @@ def test_segments_of_another_chain_confirm_nothing_whatever_rows_they_have(tmp_p
     assert not confirmed(folder)
 
 
-def test_what_comes_again_as_it_was_stays_confirmed_and_what_changed_or_is_new_does_not(
-    held, second, tmp_path
-):
+def test_unchanged_rows_stay_confirmed_and_changed_or_new_ones_do_not(held, second, tmp_path):
     folder, before = tmp_path / "a", END - 10**10
     run_export(second, folder, start=START, end=before)
     ba.confirm(folder, held("segments"))
@@ -366,14 +366,14 @@ def test_what_comes_again_as_it_was_stays_confirmed_and_what_changed_or_is_new_d
     assert confirmed(folder) == [(START, MIDDLE), (MIDDLE + 1, before)]
 
 
-def test_confirm_wants_one_other_source(folder, tmp_path):
+def test_confirm_needs_one_other_source(folder, tmp_path):
     said = fails("verify", folder, "--confirm", code=2, folder=tmp_path)
     assert "--against SOURCE" in said
     with pytest.raises(ba.ArchiveError, match="is not an archive"):
         ba.confirm(tmp_path / "none", folder)
 
 
-def test_who_has_no_row_in_common_may_be_of_any_network_and_confirms_nothing(
+def test_a_source_without_a_common_row_may_be_of_any_network_and_confirms_nothing(
     node, folder, second, tmp_path
 ):
     start, end = max(pairwise(TIMES), key=lambda pair: pair[1] - pair[0])

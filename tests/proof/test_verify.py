@@ -209,7 +209,7 @@ def test_an_empty_archive_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize(("damage", "name", "said"), FILES)
-def test_a_wrong_file_is_named_and_mended(*, node, whole, folder, damage, name, said):
+def test_a_wrong_file_is_named_and_repaired(*, node, whole, folder, damage, name, said):
     damage(folder)
     kind = "checkpoint" if name == CHECKPOINT else "rows"
     problem, *others = sorted(verify(folder).problems, key=lambda each: each.where != name)
@@ -227,13 +227,13 @@ def test_a_wrong_file_is_named_and_mended(*, node, whole, folder, damage, name, 
     assert lasting(folder) == lasting(whole)
 
 
-def test_a_checkpoint_shows_a_balance_that_was_changed_before_it(folder):
+def test_a_checkpoint_reveals_a_balance_that_was_changed_before_it(folder):
     rewritten(with_balance(-1, 7), name_of("2023-04-30"))(folder)
     (problem,) = verify(folder).problems
     assert problem.where == CHECKPOINT
 
 
-def test_rows_of_time_that_is_not_covered_are_named_with_the_way_to_cover_it(node, folder):
+def test_rows_in_uncovered_time_are_named_with_the_command_that_covers_it(node, folder):
     until = START + 4 * HOUR
     edit_answers(folder, (START, until), (until + DAY, END))
     (problem,) = (p for p in verify(folder).problems if p.kind == "rows")
@@ -254,7 +254,7 @@ def test_a_report_counts_gaps_too(node, tmp_path):
     assert f"\ncoverage: 1 missing and 1 unproven part\n    `{status}` lists them" in said
 
 
-def test_what_is_no_archive_is_refused(node, tmp_path):
+def test_a_folder_that_is_not_an_archive_is_refused(node, tmp_path):
     with pytest.raises(ba.ArchiveError, match="is not an archive"):
         verify(tmp_path)
     with pytest.raises(ba.ArchiveError, match="is not an archive"):
@@ -263,7 +263,7 @@ def test_what_is_no_archive_is_refused(node, tmp_path):
 
 
 @pytest.mark.parametrize("name", [MANIFEST, NAME])
-def test_what_an_interrupted_write_left_is_no_problem_and_swept_up(node, folder, name):
+def test_leftovers_of_an_interrupted_write_are_no_problem_and_are_deleted(node, folder, name):
     place = folder / name
     leftover = place.with_name(f".{place.name}.0123abcd.tmp")
     leftover.write_text("half")
@@ -272,7 +272,7 @@ def test_what_an_interrupted_write_left_is_no_problem_and_swept_up(node, folder,
     assert not leftover.exists()
 
 
-def test_a_checkpoint_that_the_manifest_does_not_name_is_made_again(whole, node, folder):
+def test_a_checkpoint_missing_from_the_manifest_is_written_again(whole, node, folder):
     edit_manifest(folder, lambda content: content.update(checkpoints={}))
     assert verify(folder).is_whole
     run_export(node, folder, end=END)
@@ -302,7 +302,9 @@ def test_a_report_is_given_as_text_and_as_json(folder):
         "a link",
     ],
 )
-def test_a_stranger_is_named_harmless_and_never_deleted(node, whole, folder, tmp_path, name):
+def test_a_file_that_is_not_part_of_the_archive_is_named_and_never_deleted(
+    node, whole, folder, tmp_path, name
+):
     (tmp_path / "mine").write_text("mine")
     (folder / name).parent.mkdir(exist_ok=True)
     put = os.symlink if name == "a link" else shutil.copyfile
@@ -323,7 +325,7 @@ HARMS = {
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_limits_that_are_not_those_that_were_written_are_named_and_the_next_run_begins_others(
+def test_altered_limits_are_named_and_the_next_run_starts_a_new_file(
     node, folder, tmp_path, caplog, harm
 ):
     limits = folder / "_limits.parquet"
@@ -350,7 +352,7 @@ def test_limits_that_are_not_those_that_were_written_are_named_and_the_next_run_
     assert len(ba.Archive(folder).limits()) == 1
 
 
-def test_limits_that_the_manifest_does_not_name_are_a_problem(tmp_path):
+def test_limits_missing_from_the_manifest_are_a_problem(tmp_path):
     run_export(node_of(ROWS, limits=None), tmp_path / "a", start=START, end=END)
     assert verify(tmp_path / "a").is_whole
     (tmp_path / "a/_limits.parquet").write_bytes(b"")
@@ -369,9 +371,7 @@ def test_a_damaged_checkpoint_is_not_built_upon(tmp_path):
     assert (tmp_path / "x" / later).read_bytes() == (tmp_path / "y" / later).read_bytes()
 
 
-def test_a_manifest_is_made_again_where_no_node_answers_and_names_no_damaged_file(
-    node, whole, folder, caplog
-):
+def test_a_manifest_is_rebuilt_without_a_node_and_omits_damaged_files(node, whole, folder, caplog):
     flip(folder / NAME)
     (folder / MANIFEST).unlink()
     with ba.Client("http://127.0.0.1:9") as client:
@@ -401,7 +401,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_archive_is_compared_and_a_lost_file_and_its_query_come_back(tmp_path, kind):
+def test_an_archive_is_compared_and_a_lost_file_and_its_query_are_restored(tmp_path, kind):
     place, given, options = KINDS[kind]
     with node_of(ROWS, **given) as node:
         run_export(node, tmp_path / "x", **{"start": START, **options})
@@ -418,7 +418,7 @@ def test_an_archive_is_compared_and_a_lost_file_and_its_query_come_back(tmp_path
     assert spans_of(tmp_path / "x") == asked
 
 
-def test_a_period_that_differs_is_replaced_where_it_is_asked_for(folder, tmp_path):
+def test_a_differing_period_is_replaced_on_request(folder, tmp_path):
     with changed_node(to_77) as node:
         done = mend(node, folder, start="2023-04-29", end="2023-04-30")
         assert (done.periods, done.changed) == ((SECOND,), (SECOND,))
@@ -429,7 +429,7 @@ def test_a_period_that_differs_is_replaced_where_it_is_asked_for(folder, tmp_pat
 
 @pytest.mark.parametrize("is_damaged", [True, False])
 @pytest.mark.parametrize("kind", HELPLESS)
-def test_what_a_node_cannot_know_is_not_replaced(folder, kind, is_damaged):
+def test_a_period_that_a_node_cant_know_is_not_replaced(folder, kind, is_damaged):
     bounds, (serve, said) = between(START + 19 * HOUR, START + 20 * HOUR), HELPLESS[kind]
     if is_damaged:
         bounds = flip(folder / NAME) or {}
@@ -438,7 +438,7 @@ def test_what_a_node_cannot_know_is_not_replaced(folder, kind, is_damaged):
         mend(serve(), folder, **bounds)
 
 
-def test_a_period_that_a_node_has_forgotten_does_not_keep_others_from_repair(whole, folder):
+def test_a_period_that_a_node_has_forgotten_does_not_stop_the_repair_of_others(whole, folder):
     names = [name_of(period) for period in (FIRST, SECOND, "2023-04-30")]
     for name in names:
         (folder / name).unlink()
@@ -464,14 +464,14 @@ def test_an_older_manifest_loses_no_newer_file(folder):
     assert ba.Archive(folder).status().unproven
 
 
-def test_a_repair_of_a_whole_archive_asks_for_nothing_and_changes_nothing(node, folder):
+def test_a_repair_of_a_whole_archive_requests_and_changes_nothing(node, folder):
     before = len(node.requests)
     with unchanged(folder):
         assert "No rows to repair" in run("export", folder, node.url, "--repair").stderr
     assert len(node.requests) == before
 
 
-def test_the_only_file_is_repaired_by_a_node_that_sends_as_many_rows_of_that_time(node, tmp_path):
+def test_the_only_file_is_repaired_by_a_node_with_as_many_rows_in_its_time(node, tmp_path):
     run_export(node, tmp_path / "x", start=START, end=MONTH, partition="month")
     before = lasting(tmp_path / "x")
     edit_manifest(tmp_path / "x", lambda c: c["files"]["2023-04"].update(sha256="0" * 64))
@@ -483,7 +483,7 @@ def test_the_only_file_is_repaired_by_a_node_that_sends_as_many_rows_of_that_tim
         mend(node_of(ANOTHER), tmp_path / "y")
 
 
-def test_a_repair_reports_what_it_asked_for_and_put_in_place(node, folder):
+def test_a_repair_reports_what_it_requested_and_replaced(node, folder):
     edit_answers(folder, (START, START + 6 * HOUR), (START + 9 * HOUR, END))
     reports, before = [], len(node.requests)
     done = mend(node, folder, start="2023-04-29", end="2023-04-30", on_report=reports.append)
@@ -497,13 +497,13 @@ def test_a_repair_reports_what_it_asked_for_and_put_in_place(node, folder):
     assert report.requests == len(node.requests) - before
 
 
-def test_bad_rows_of_a_repair_take_no_sound_row_away(whole, folder):
+def test_bad_rows_in_a_repair_remove_no_sound_row(whole, folder):
     node = node_of(ROWS, edit_row=SPOIL)
     assert mend(node, folder, start="2023-04-29", end="2023-04-30").bad_rows
     assert lasting(folder) == lasting(whole)
 
 
-def test_a_manifest_whose_query_no_report_has_is_not_made_again(node, folder):
+def test_a_manifest_whose_query_no_report_has_is_not_rebuilt(node, folder):
     for report in (folder / "_runs").iterdir():
         report.unlink()
     (folder / MANIFEST).unlink()
@@ -514,7 +514,7 @@ def test_a_manifest_whose_query_no_report_has_is_not_made_again(node, folder):
 WHOLE = (from_microseconds(START), from_microseconds(END))
 
 
-def test_a_node_of_the_same_rows_agrees_and_it_is_said_what_was_compared(node, folder):
+def test_a_node_with_the_same_rows_agrees_and_the_compared_time_is_listed(node, folder):
     report = verify(folder, against=node.url)
     (difference,) = report.compared
     assert (report.is_whole, report.problems, difference.is_same) == (True, (), True)
@@ -551,7 +551,7 @@ def test_a_damaged_file_is_not_compared_and_the_others_are(node, folder):
     assert (len(difference.shared), difference.rows.empty) == (2, True)
 
 
-def test_where_nothing_is_compared_the_exit_code_is_3(folder, tmp_path):
+def test_the_exit_code_is_3_if_nothing_is_compared(folder, tmp_path):
     with node_of([]) as node:
         report = verify(folder, against=node.url)
         assert (report.is_whole, report.compared_nothing) == (True, True)
@@ -566,7 +566,7 @@ def confirmed_in(folder, span):
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])
-def test_rows_that_a_repair_replaced_are_not_confirmed_by_who_agreed_with_the_old(
+def test_rows_that_a_repair_replaced_are_not_confirmed_by_earlier_agreement(
     node, folder, is_damaged
 ):
     moment = BAD.time, BAD.time + 1
@@ -585,7 +585,7 @@ def test_rows_that_a_repair_replaced_are_not_confirmed_by_who_agreed_with_the_ol
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])
-def test_a_run_that_replaces_files_meanwhile_is_no_problem_and_hides_none(tmp_path, is_damaged):
+def test_a_concurrent_run_that_replaces_files_causes_and_hides_no_problem(tmp_path, is_damaged):
     folder, shown = tmp_path / "x", []
     node = node_of(ROWS)
     run_export(node, folder, start=START, end=START + 2 * DAY)

@@ -61,7 +61,7 @@ def page(table, tmp_path_factory):
     return read_page(write(table, tmp_path_factory.mktemp("report")))
 
 
-def test_an_interval_begins_with_what_accounts_brought_into_it_and_a_row_at_its_start(tmp_path):
+def test_an_interval_begins_with_opening_balances_and_a_row_at_its_start(tmp_path):
     table = table_of([row for row in ROWS if row[0] == "VOTE"])
     start, end = from_microseconds(START + DAY), from_microseconds(START + 3 * DAY)
     assets = {"VOTE": {"symbol": "VOTE", "decimals": 18}}
@@ -74,7 +74,7 @@ def test_an_interval_begins_with_what_accounts_brought_into_it_and_a_row_at_its_
     assert (line["opening"], line["times"]) == (True, [START + DAY])
 
 
-def test_the_largest_accounts_of_each_asset_have_histories_and_those_it_begins_with(tmp_path):
+def test_each_assets_largest_accounts_and_the_first_shown_ones_have_histories(tmp_path):
     accounts = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"{party:064x}", "") for party in range(60)]
     rows = [
         (*key, START + n * HOUR, 10**20 * m + n) for m, key in enumerate(accounts) for n in (0, 1)
@@ -89,7 +89,7 @@ def test_the_largest_accounts_of_each_asset_have_histories_and_those_it_begins_w
         assert len(page.view("holders", "VOTE")["holders"]["rows"]) == 60
 
 
-def test_the_policy_allows_this_page_s_scripts_and_style_alone(page):
+def test_the_policy_allows_only_this_pages_scripts_and_style(page):
     policy = next(a["content"] for a in page.all("meta") if "http-equiv" in a)
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy
@@ -113,7 +113,7 @@ ids = st.sampled_from(CONFUSING) | st.text(max_size=80)
 @settings(max_examples=4)
 @example(IDS, "p\nq", "")
 @given(st.lists(ids, min_size=1, max_size=3, unique=True), ids, ids)
-def test_an_id_is_only_in_the_data_and_has_views_of_its_own_whatever_is_in_it(
+def test_an_id_with_any_characters_is_only_in_the_data_and_has_its_own_views(
     tmp_path_factory, assets, party, market
 ):
     accounts = [(asset, "ACCOUNT_TYPE_X", party, market) for asset in assets]
@@ -131,7 +131,7 @@ def test_an_id_is_only_in_the_data_and_has_views_of_its_own_whatever_is_in_it(
         assert {one["total"] for one in totals} == {str(n)}
 
 
-def test_of_sums_that_pass_38_digits_only_the_views_of_their_asset_are_refused(tmp_path):
+def test_sums_beyond_38_digits_refuse_only_the_views_of_their_asset(tmp_path):
     general, end = "ACCOUNT_TYPE_GENERAL", START + 8 * HOUR
     rows = [("BIG", general, f"p{n}", "", START, LARGEST) for n in range(3)]
     rows += [("FLAPS", general, "p", "", START + n * HOUR, (n % 2) * LARGEST) for n in range(8)]
@@ -162,7 +162,7 @@ def test_of_sums_that_pass_38_digits_only_the_views_of_their_asset_are_refused(t
         ({"start": "2030-01-01"}, "must start before it ends"),
     ],
 )
-def test_a_report_that_can_t_be_made_leaves_nothing_but_the_last(options, says, table, tmp_path):
+def test_a_failed_report_leaves_only_the_previous_one(options, says, table, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("before", encoding="utf-8")
     with pytest.raises((ValueError, TypeError), match=says):
@@ -177,19 +177,19 @@ def test_a_report_that_can_t_be_made_leaves_nothing_but_the_last(options, says, 
     ("balances", "says"),
     [
         ([], ["No balance changes"]),
-        ([-5], ["checks failed", "it is never negative"]),
+        ([-5], ["checks failed", "balances are never negative"]),
         ([5], ["not known to be complete"]),
     ],
     ids=["empty", "negative", "without evidence"],
 )
-def test_what_a_table_lacks_stands_at_the_top(balances, says, tmp_path):
+def test_the_gaps_of_a_table_are_at_the_top(balances, says, tmp_path):
     table = table_of([(*GENERAL, START, balance) for balance in balances])
     page = read_page(write(table, tmp_path))
     assert [one["id"] for one in page.view("about")["assets"]] == ["VOTE"] * len(balances)
     assert all(words in page.text("p") for words in says)
 
 
-def test_what_a_table_says_of_its_load_is_shown(table, tmp_path):
+def test_a_tables_description_of_its_load_is_shown(table, tmp_path):
     loaded = table.copy()
     loaded.attrs["balance_analysis"] = {
         "source": "https://me:secret@node.example.org",
@@ -210,7 +210,7 @@ def test_what_a_table_says_of_its_load_is_shown(table, tmp_path):
     assert part.bounds()[1] == END
 
 
-def test_what_a_table_knows_and_what_it_does_not_is_said_and_unknown(tmp_path):
+def test_known_time_is_named_and_balances_outside_it_are_unknown(tmp_path):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
     note_known(table, [(START, START + 2 * DAY)])
     page = read_page(write(table, tmp_path))
@@ -242,7 +242,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_gap_stands_at_the_top_and_coverage_and_limits_are_there(folder, tmp_path, caplog):
+def test_a_gap_is_at_the_top_and_coverage_and_limits_are_included(folder, tmp_path, caplog):
     page = read_page(write(folder, tmp_path))
     assert page.bounds() == (RISING, STOP)
     assert "not complete" in page.text("p")
@@ -259,7 +259,7 @@ def test_a_gap_stands_at_the_top_and_coverage_and_limits_are_there(folder, tmp_p
     assert f"{len(ba.Archive(folder).read(partial=True)):,}" in page.text("dd")
 
 
-def test_a_part_of_an_archive_is_complete_and_what_lies_beyond_it_a_gap(folder, tmp_path):
+def test_a_part_of_an_archive_is_complete_and_time_beyond_it_a_gap(folder, tmp_path):
     start, end = (from_microseconds(moment) for moment in (RISING + 3 * DAY, STOP))
     page = read_page(write(ba.Archive(folder), tmp_path, start=start, end=end))
     assert "complete" in [text for tag, text in page.texts if tag == "p"]
@@ -282,7 +282,7 @@ def test_a_damaged_archive_says_so_at_the_top(folder, tmp_path):
     assert "stranger.txt" in page.text("p")
 
 
-def test_another_process_in_another_place_gives_the_same_bytes(folder, tmp_path, monkeypatch):
+def test_another_process_in_another_folder_writes_the_same_bytes(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder.parent)
     shutil.copytree(folder, tmp_path / "mainnet")
     code = "import balance_analysis as ba; ba.write_report('mainnet', 'other.html')"

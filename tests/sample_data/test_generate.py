@@ -50,7 +50,7 @@ def rows(table):
     return rows
 
 
-def test_the_file_is_small_and_a_table_as_it_is_written(arrow, table):
+def test_the_file_is_small_and_as_write_parquet_writes_it(arrow, table):
     assert (FOLDER / "changes.parquet").stat().st_size <= 2_000_000
     assert pq.read_metadata(FOLDER / "changes.parquet").row_group(0).column(0).compression == "ZSTD"
     assert arrow.schema.equals(ARROW_SCHEMA)
@@ -80,7 +80,7 @@ def test_sums_change_only_by_deposits_and_withdrawals(rows, history):
     assert len({when for when, _ in listed}) < rows["timestamp"].nunique() / 10
 
 
-def test_each_asset_is_named_with_its_decimals_of_which_there_are_6_and_18(table):
+def test_each_asset_has_a_name_and_6_or_18_decimals(table):
     named = tomllib.loads((FOLDER / "assets.toml").read_text(encoding="utf-8"))
     about = {a.asset_id: {"symbol": a.symbol, "decimals": a.decimals} for a in ASSETS}
     assert named == about
@@ -91,7 +91,7 @@ def test_each_asset_is_named_with_its_decimals_of_which_there_are_6_and_18(table
         assert f"| {asset.symbol} | {asset.decimals} | `{asset.asset_id}` |" in readme
 
 
-def test_the_month_has_a_gap_of_a_week_and_one_day_that_is_busier_than_all_others(table):
+def test_the_month_has_a_quiet_week_and_one_day_busier_than_all_others(table):
     days = table["timestamp"].dt.floor("D").value_counts()
     april = pd.date_range("2023-04-01", "2023-04-30", tz="UTC")
     missing = [day for day in april if day not in days.index]

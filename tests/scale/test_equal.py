@@ -86,7 +86,7 @@ def check(case, table, sliced, grid, by):
 
 @settings(max_examples=16)
 @given(st.data(), archives, st.booleans(), st.integers(1, 12), groupings)
-def test_a_function_gives_of_an_archive_what_it_gives_of_its_table(data, how, first, size, by):
+def test_a_function_returns_the_same_for_an_archive_and_its_table(data, how, first, size, by):
     """Of all rows or of a selection; amounts may be too large for a sum."""
     calendar = None
     if data.draw(st.booleans()):
@@ -107,7 +107,7 @@ def test_a_function_gives_of_an_archive_what_it_gives_of_its_table(data, how, fi
                 check(case, table, sliced, calendar if is_calendar else grid, by)
 
 
-def test_totals_at_changes_count_what_is_known_in_other_slices():
+def test_totals_at_changes_count_known_accounts_of_other_slices():
     rows = [row for row in many_rows(300) if row[4] > START + 30]
     with archive_of(table_of(rows), "day", (0.3, 0.5)) as archive:
         sources = archive.read(partial=True), Sliced(archive, 60)

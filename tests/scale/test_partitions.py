@@ -35,7 +35,7 @@ def test_all_partitions_together_are_the_table(book, partition):
     assert_same(ba.to_table(result), rows)
 
 
-def test_what_dask_expects_is_what_a_partition_is(archive):
+def test_a_partition_is_what_dask_expects(archive):
     frame = archive.to_dask()
     for place in range(frame.npartitions):
         part = frame.get_partition(place).compute()
@@ -63,7 +63,7 @@ def test_filters_bounds_and_columns_are_those_of_read(archive):
     assert records(result) == records(chosen.read(**how))
 
 
-def test_wrong_questions_are_refused_before_anything_is_read(archive):
+def test_invalid_arguments_are_refused_before_anything_is_read(archive):
     with pytest.raises(ValueError, match="no columns"):
         archive.to_dask(columns=["amount"])
     with pytest.raises(ba.IncompleteError, match="is missing"):
@@ -71,7 +71,7 @@ def test_wrong_questions_are_refused_before_anything_is_read(archive):
     assert archive.to_dask(start="2020-01-01", partial=True).npartitions > 1
 
 
-def test_partitions_together_know_the_gap_that_a_read_knows(tmp_path):
+def test_partitions_together_have_the_gap_that_a_read_has(tmp_path):
     first, _, third, *_ = sorted(demo.sample_data().joinpath("segments").glob("*.zip"))
     archive = ba.Archive(tmp_path / "archive")
     for segment in (first, third):

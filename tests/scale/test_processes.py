@@ -40,7 +40,7 @@ def client():
         (ba.deltas, {}),
     ],
 )
-def test_two_processes_give_what_one_gives(client, archive, table, function, how):
+def test_two_processes_return_what_one_returns(client, archive, table, function, how):
     with client.as_current():
         result = ba.over_accounts(function, archive, rows_per_slice=2 * SIZE, **how)
     expected = function(table, **how)
@@ -59,7 +59,7 @@ def test_a_shuffle_between_processes_keeps_every_digit(client, archive, table):
     assert_same(ba.to_table(pd.concat(result)), table)
 
 
-def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, archive, table):
+def test_a_worker_killed_midway_changes_nothing(client, archive, table):
     killed = []
 
     def kill_one(share, _rows):
@@ -76,7 +76,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, archive, 
     assert killed[0] not in client.run(os.getpid).values()
 
 
-def test_what_a_task_raises_arrives_with_a_note_of_the_task(client):
+def test_a_tasks_error_arrives_with_a_note_of_the_task(client):
     with client.as_current(), pytest.raises(ba.CheckError, match="wrong") as failed:
         list(mapped(_refuse, [KeyRange(("a",), ("b",))]))
     assert failed.value.rows.equals(pd.DataFrame({"a": [1]}))

@@ -35,7 +35,7 @@ def test_a_folder_is_one_dataset_of_the_result_by_party_or_in_its_own_order(
     assert records(rows.to_pandas(types_mapper=types.get)) == records(expected)
 
 
-def test_a_work_that_fails_leaves_nothing(table, tmp_path):
+def test_failed_work_leaves_nothing(table, tmp_path):
     archive = write_archive(tmp_path / "archive", table)
     target = tmp_path / "result"
     last = max((tmp_path / "archive" / "changes").rglob("*.parquet"))
@@ -68,7 +68,7 @@ def test_a_function_keeps_its_signature():
     assert ba.totals.__doc__.startswith("Return the sum")
 
 
-def test_an_archive_warns_of_the_accounts_left_out_that_its_table_lacks(table, tmp_path, caplog):
+def test_an_archive_warns_about_the_same_left_out_accounts_as_its_table(table, tmp_path, caplog):
     held, stranger = tuple(table[ba.ACCOUNT_KEY].iloc[0]), ("VOTE", "ACCOUNT_TYPE_BOND", "z9", "")
     said = "accounts are left out if all of their rows were set aside (1 row)"
     for account in (held, stranger):
@@ -109,7 +109,7 @@ def test_deltas_of_an_archive_are_a_table_again(archive, table, tmp_path):
         (len, {}, TypeError, "isn't a balance_analysis function that takes an archive"),
     ],
 )
-def test_what_makes_no_sense_is_refused(archive, work, how, kind, said):
+def test_invalid_arguments_are_refused(archive, work, how, kind, said):
     with pytest.raises(kind, match=said):
         ba.over_accounts(work, archive, **how)
     with pytest.raises(TypeError, match="takes an archive"):

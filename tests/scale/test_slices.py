@@ -25,7 +25,7 @@ def parts_of(numbers, rows, accounts):
 
 
 @given(counted, st.integers(1, 80), st.integers(1, 10))
-def test_slices_are_all_owners_whole_and_of_about_equal_work(numbers, rows, accounts):
+def test_slices_have_all_owners_whole_and_about_equal_work(numbers, rows, accounts):
     slices = parts_of(numbers, rows, accounts)
     lows = [part.low for part in slices]
     assert lows == sorted(set(lows))
@@ -43,12 +43,12 @@ def test_slices_are_all_owners_whole_and_of_about_equal_work(numbers, rows, acco
 @pytest.mark.parametrize(
     ("rows", "parts"), [(950, 1), (450, 1), (310, 3), (230, 4), (200, 8), (95, 12)]
 )
-def test_the_last_round_keeps_two_or_four_workers_busy(rows, parts):
+def test_the_last_round_of_slices_keeps_two_or_four_workers_busy(rows, parts):
     numbers = {(f"{place:04}", "a"): (1, 0) for place in range(900)}
     assert len(parts_of(numbers, rows, float("inf"))) == parts
 
 
-def test_a_stretch_that_is_cut_nowhere_counts_as_spread_evenly():
+def test_rows_of_an_uncut_row_group_count_as_evenly_spread():
     owners = [(f"{place:04}", "a") for place in range(100)]
     parts = cut(owners, np.ones(100), [(("",), ("z",), 1000)], rows=100, accounts=float("inf"))
     places = [bisect_right(owners, part.low) for part in parts]

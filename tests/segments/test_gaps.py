@@ -46,7 +46,7 @@ histories = st.dictionaries(
     {"aa": {1: 5, 2: 8, 3: 9}, "bb": {2: 1, 4: 7}, "cc": {3: 3}, "dd": {1: 4}}, {1, 3, 4}, 1, 3, 3
 )
 @settings(max_examples=5, deadline=None)
-def test_what_a_block_changed_is_known_where_all_blocks_since_the_last_change_are(
+def test_a_delta_is_known_if_all_blocks_since_the_previous_row_are(
     balances, held, first, since, when
 ):
     """The oracle has the balances of all blocks, whoever holds them."""

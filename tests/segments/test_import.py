@@ -58,14 +58,16 @@ def test_segments_and_exports_in_any_order_give_the_same_archive(
     assert ba.Archive(folder).verify().is_whole
 
 
-def test_segments_that_are_held_are_left_out_packed_or_not(tmp_path, imported):
+def test_already_imported_segments_are_left_out_packed_or_not(tmp_path, imported):
     for segment in make_segments(ROWS):
         segment.write(tmp_path / "unpacked", zipped=False)
     with unchanged(imported):
         assert ba.import_segments(imported, tmp_path / "unpacked").spans == []
 
 
-def test_rows_of_a_node_in_place_of_segments_are_compared_with_them(tmp_path, segments, imported):
+def test_nodes_rows_that_replaced_segments_rows_are_compared_with_them(
+    tmp_path, segments, imported
+):
     archive = ba.Archive(shutil.copytree(imported, tmp_path / "archive"))
     lost = ROWS[len(ROWS) // 2]
     day = from_microseconds(lost.time).date()
@@ -98,7 +100,7 @@ def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, capl
 
 @given(data=st.data())
 @settings(max_examples=5, deadline=None)
-def test_rows_set_aside_are_not_known_in_whatever_order_segments_come(tmp_path_factory, data):
+def test_rows_set_aside_are_unknown_in_any_order_of_segments(tmp_path_factory, data):
     folder, rows = tmp_path_factory.mktemp("aside"), matching(ROWS, end=TIMES[FEW])
     # Most of them beside a segment's end.
     ends = {TIMES[n] for n in range(FEW) if n % 4 in {0, 3}}
@@ -137,7 +139,7 @@ def middle(tmp_path_factory):
     has_true_ones=st.booleans(),
 )
 @settings(max_examples=16, deadline=None)
-def test_segments_of_another_network_leave_an_archive_with_rows_of_their_time_as_it_was(
+def test_segments_of_another_network_leave_an_archive_with_rows_in_their_time_unchanged(
     *, tmp_path_factory, middle, ends, each, shift, has_true_ones
 ):
     folder, (first, last) = tmp_path_factory.mktemp("other"), (TIMES[place] for place in ends)
@@ -162,7 +164,7 @@ def test_segments_of_the_same_network_surround_an_archives_rows(tmp_path, middle
     assert lines_of_table(ba.Archive(archive).read()) == lines_of_rows(ROWS)
 
 
-def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path):
+def test_limits_from_segments_have_their_true_timeline_whatever_nodes_sent_before(tmp_path):
     changes = [
         limits_at(TIMES[0], can_propose_market=False, genesis_loaded=False),
         limits_at(TIMES[10], can_propose_market=False),
@@ -193,7 +195,7 @@ def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path
 
 
 @pytest.mark.parametrize("year", ["0001", "9999"])
-def test_limits_of_a_year_that_nobody_can_mean_are_named_before_anything_is_written(tmp_path, year):
+def test_limits_with_an_impossible_year_are_named_before_anything_is_written(tmp_path, year):
     def edit(parts):
         for part in parts:
             [row] = part.tables["currentstate/network_limits"]

@@ -91,7 +91,7 @@ def test_well_known_ids_and_types_by_number_are_spelt_as_the_interface_spells_th
     assert "35" in set(table["account_type"])
 
 
-def test_symbols_choose_assets_and_the_last_version_of_an_asset_counts(tmp_path):
+def test_symbols_select_assets_and_the_last_version_of_an_asset_counts(tmp_path):
     asset = ROWS[0].asset_id
     write_segments(tmp_path, ROWS, assets={asset: ("tUSD", 6)})
     table = ba.read_segments(tmp_path, asset_id="tusd")
@@ -101,7 +101,7 @@ def test_symbols_choose_assets_and_the_last_version_of_an_asset_counts(tmp_path)
 
 
 @pytest.mark.parametrize(("each", "shared"), [(7, "15 to 21"), (9, "1 to 7")])
-def test_other_segments_that_share_blocks_are_refused_and_named(tmp_path, each, shared):
+def test_different_segments_that_share_blocks_are_refused_and_named(tmp_path, each, shared):
     paths = write_segments(tmp_path / "a", ROWS)
     rows = [row._replace(balance=row.balance + (row.time == TIMES[17])) for row in ROWS]
     others = write_segments(tmp_path / "b", rows, each=each)
@@ -125,7 +125,7 @@ def test_paths_are_files_folders_and_patterns(tmp_path):
 
 @given(rows=histories(most_rows=60, most_accounts=30), each=st.integers(3, 9), data=st.data())
 @settings(max_examples=8, deadline=None)
-def test_a_block_without_a_row_has_the_time_of_the_one_before_or_is_lost_and_unproven(
+def test_an_unlisted_block_has_the_previous_blocks_time_or_is_lost_and_unproven(
     tmp_path_factory, rows, each, data
 ):
     folder, times = tmp_path_factory.mktemp("twins"), sorted({row.time for row in rows})
@@ -243,7 +243,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_wrong_with_a_segment_is_named_and_nothing_is_read(tmp_path, damage):
+def test_a_segments_fault_is_named_and_nothing_is_read(tmp_path, damage):
     edit, error, said = DAMAGES[damage]
     write_segments(tmp_path, ROWS, edit=edit)
     with pytest.raises(error, match=said):
@@ -319,7 +319,7 @@ LARGE = 16 * 1024**2
         ({"packing": zipfile.ZIP_LZMA}, "another method than deflate"),
     ],
 )
-def test_a_zip_of_a_table_too_large_is_refused_before_it_fills_memory(tmp_path, name, how, said):
+def test_a_zip_with_a_too_large_table_is_refused_before_it_fills_memory(tmp_path, name, how, said):
     path = replace(SEGMENT, other={name: b"\n" * LARGE}).write(tmp_path, **how)
     tracemalloc.start()
     try:

@@ -32,7 +32,7 @@ def test_an_archive_agrees_with_segments_and_their_ledger(tmp_path, imported, se
     assert report.compared[0].is_same == (kind != "of some accounts")
 
 
-def test_behind_a_day_that_an_archive_lacks_no_account_began_at_zero(tmp_path, segments):
+def test_accounts_dont_begin_at_zero_after_a_day_that_the_archive_lacks(tmp_path, segments):
     run_export(node_of(ROWS), tmp_path / "archive", start=MONTH, end=LAST)
     report = verified(tmp_path / "archive", segments)
     assert report.problems == ()
@@ -66,7 +66,7 @@ def test_a_row_that_differs_is_named_with_both_balances(tmp_path_factory, import
     ],
     ids=["lacking", "twice", "at another time"],
 )
-def test_an_entry_that_the_ledger_lacks_or_has_too_much_is_named(tmp_path, imported, change):
+def test_a_missing_or_surplus_ledger_entry_is_named(tmp_path, imported, change):
     def edit(parts):
         ledger = parts[2].tables["history/ledger"]
         change(ledger, next(each for each in ledger if each["quantity"] != "0"))
@@ -86,7 +86,7 @@ def test_an_entry_that_the_ledger_lacks_or_has_too_much_is_named(tmp_path, impor
         {"vega_time": pg_time(0)},
     ],
 )
-def test_a_ledger_that_cant_be_read_is_named(tmp_path, imported, values):
+def test_an_unreadable_ledger_is_named(tmp_path, imported, values):
     spoil = lambda parts: parts[2].tables["history/ledger"][1].update(values)  # noqa: E731
     paths = write_segments(tmp_path, ROWS, edit=spoil)
     with pytest.raises(ba.DecodeError, match="an entry of the ledger can't be read"):
@@ -94,7 +94,7 @@ def test_a_ledger_that_cant_be_read_is_named(tmp_path, imported, values):
 
 
 @pytest.mark.parametrize("is_external", [True, False])
-def test_flows_that_pass_38_digits_are_a_problem_unless_of_external_accounts(
+def test_flows_beyond_38_digits_are_a_problem_except_of_external_accounts(
     tmp_path, imported, is_external
 ):
     def edit(parts):
@@ -113,7 +113,7 @@ def test_flows_that_pass_38_digits_are_a_problem_unless_of_external_accounts(
     assert {problem.kind for problem in report.problems} == (set() if is_external else {"ledger"})
 
 
-def test_the_command_names_it_and_ends_with_5(tmp_path, imported, segments):
+def test_the_command_names_the_difference_and_exits_with_5(tmp_path, imported, segments):
     said = run("verify", imported, "--against", segments).stdout
     assert "no problem" in said
     assert "compared with the ledger" in said

@@ -15,7 +15,7 @@ ID = "1" * 64
 CURSOR = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh81682899200000000"
 
 
-def test_very_many_gaps_are_named_as_one(node):
+def test_very_many_gaps_are_sent_as_one(node):
     node.hold([], stretches=[Stretch(2 * n, 2 * n + 1) for n in range(99)])
     assert node.get().headers["x-incomplete"] == "1000-196000"
 
@@ -26,7 +26,7 @@ def test_a_page_holds_a_thousand_rows_by_default_and_five_thousand_at_most(node)
     assert len(node.page({"pagination.first": "+05000"})["edges"]) == 5000
 
 
-def test_an_empty_asset_restricts_nothing_and_unknown_names_beside_the_groups_neither(block):
+def test_an_empty_asset_and_unknown_names_outside_the_groups_restrict_nothing(block):
     others = {"filter.assetId": "", "foo": "1", "limit": "x", "filter": ""}
     assert len(block.page(others)["edges"]) == 30
 
@@ -39,7 +39,7 @@ def test_an_id_may_be_in_capitals(node, name):
 
 
 @pytest.mark.parametrize(("number", "rows"), [("4", 30), ("3", 0), ("0", 0), ("34", 0)])
-def test_a_type_s_number_stands_for_it_and_the_default_type_for_none(block, number, rows):
+def test_a_number_selects_its_type_and_the_default_type_selects_no_row(block, number, rows):
     assert len(block.page({"filter.accountTypes": number})["edges"]) == rows
 
 
@@ -74,7 +74,7 @@ WRONG = [
 REFUSED = [
     *(([(name, value)], name) for name, value in WRONG),
     *(
-        ([(name, "1")] * 2, f"{name} takes one value, but was given 2")
+        ([(name, "1")] * 2, f"{name} takes one value, but was sent 2 times")
         for name in ("filter.assetId", *NAMES[3:])
     ),
     ([(name, CURSOR) for name in NAMES[5:7]], "exclude each other"),
@@ -87,11 +87,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("items", "said"), REFUSED)
-def test_a_parameter_that_means_nothing_is_refused_by_its_name(block, items, said):
+def test_an_invalid_parameter_is_refused_by_its_name(block, items, said):
     assert said in block.refusal(items)
 
 
-def test_no_row_is_left_out_by_a_slip_in_a_cursor(block):
+def test_a_damaged_cursor_never_omits_a_row(block):
     """A cursor marks a row that is there, or is refused."""
     edges, rng = block.page()["edges"], random.Random(5)
     for spot in range(0, 59, 2):
@@ -104,7 +104,7 @@ def test_no_row_is_left_out_by_a_slip_in_a_cursor(block):
             assert (answer.status, slipped != cursor) == (400, True)
 
 
-def test_a_cursor_goes_on_in_another_service_over_the_same_rows(block, tmp_path):
+def test_a_cursor_works_in_another_service_over_the_same_rows(block, tmp_path):
     cursor = block.page({"pagination.first": 9})["pageInfo"]["endCursor"]
     asked = {"pagination.after": cursor}
     with answering(write_archive(tmp_path / "copy", block_of(30), partition="month")) as other:
@@ -113,7 +113,7 @@ def test_a_cursor_goes_on_in_another_service_over_the_same_rows(block, tmp_path)
     assert len(rest["edges"]) == 21
 
 
-def test_a_cursor_of_a_row_that_the_filter_leaves_out_goes_on_from_its_place(block):
+def test_a_cursor_of_a_row_that_the_filter_excludes_continues_from_its_place(block):
     edges = block.page()["edges"]
     party = edges[9]["node"]["partyId"]
     for after, rest in ((5, [edges[9]]), (12, [])):
@@ -126,7 +126,7 @@ def test_a_cursor_of_a_row_that_the_filter_leaves_out_goes_on_from_its_place(blo
 
 
 @pytest.mark.parametrize("name", ["[ab]", "a?", "it's $1 {x} asset_id=1 ä ü%20"])
-def test_no_character_of_a_path_has_a_meaning_and_it_may_be_relative(tmp_path, monkeypatch, name):
+def test_no_character_of_a_path_is_special_and_a_path_may_be_relative(tmp_path, monkeypatch, name):
     write_archive(tmp_path / name, block_of(2))
     write_archive(tmp_path / "a", block_of(3))
     write_archive(tmp_path / "ab", block_of(3))

@@ -36,13 +36,13 @@ def url(archive):
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS", "BREW"])
 @pytest.mark.parametrize("path", [CHANGES, "/health"])
-def test_other_methods_are_refused_with_those_that_are_supported(service, method, path):
+def test_other_methods_are_refused_with_the_supported_ones(service, method, path):
     answer = service.get(path=path, method=method)
     assert answer.error[:2] == (405, 12)
     assert {*answer.headers["allow"].split(", ")} == {"GET", "HEAD"}
 
 
-def test_a_head_has_the_headers_of_a_get_and_no_body(url):
+def test_a_head_request_gets_the_headers_of_a_get_and_no_body(url):
     get, head = requests.get(url + CHANGES, timeout=30), requests.head(url + CHANGES, timeout=30)
     assert (head.status_code, head.content) == (200, b"")
     assert {**head.headers, "date": ""} == {**get.headers, "date": ""}
@@ -59,7 +59,7 @@ def test_as_many_ids_as_our_client_sends_are_answered(url):
     assert len(page["edges"]) == 90
 
 
-def test_answers_are_compressed_only_for_who_takes_that(service):
+def test_answers_are_compressed_only_for_clients_that_accept_it(service):
     plain = service.get(accept_encoding="identity")
     packed = service.get(accept_encoding="gzip")
     assert "content-encoding" not in plain.headers
@@ -67,7 +67,7 @@ def test_answers_are_compressed_only_for_who_takes_that(service):
     assert plain.body == gzip.decompress(packed.body)
 
 
-def test_the_page_needs_nothing_from_elsewhere(service):
+def test_the_page_loads_nothing_from_elsewhere(service):
     answer = service.get(path="/")
     assert b"<html" in answer.body
     assert "default-src 'none'" in answer.headers["content-security-policy"]
@@ -98,7 +98,7 @@ PATHS = [CHANGES, LIMITS, "/", "/openapi.json", "/health", "/explore/about", "/n
 
 
 @pytest.mark.parametrize("host", [*OWN, *OTHER])
-def test_on_loopback_every_name_of_loopback_is_answered_and_another_name_refused(service, host):
+def test_on_loopback_every_loopback_host_is_answered_and_others_refused(service, host):
     """Else a page whose name is made to lead here, by DNS rebinding, would read the archive."""
     answer = service.get(host=host)
     status = 200 if host in OWN else 400
@@ -106,14 +106,14 @@ def test_on_loopback_every_name_of_loopback_is_answered_and_another_name_refused
 
 
 @pytest.mark.parametrize("name", ["LOCALHOST", "a.localhost", "::1"])
-def test_a_service_under_any_name_of_loopback_refuses_other_names(archive, name):
+def test_a_service_under_any_loopback_name_refuses_other_hosts(archive, name):
     with answering(archive, host=name) as service:
         answers = [service.get(host=host).status for host in ("localhost", "example.org")]
     assert answers == [200, 400]
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_on_loopback_no_page_from_elsewhere_reads_anything(service, path):
+def test_on_loopback_no_other_sites_page_reads_anything(service, path):
     assert service.get(path=path, host="example.org").status == 400
     answers = [service.get(path=path, **BROWSER)]
     answers += [service.get(path=path, method="OPTIONS", **BROWSER, **ASKING)]
@@ -133,7 +133,7 @@ def test_an_allowed_origin_reads_on_loopback_and_its_host_is_answered(archive):
 
 
 @pytest.mark.parametrize("how", [{"allow_origins": ["*"]}, {"host": "0.0.0.0"}])
-def test_a_star_and_every_address_but_loopback_allow_any_origin_and_host(archive, how):
+def test_a_star_and_addresses_beyond_loopback_allow_any_origin_and_host(archive, how):
     with answering(archive, **how) as service:
         for path in (CHANGES, LIMITS, "/nope", "/health"):
             answer = service.get(path=path, host="example.org", **BROWSER)
@@ -145,7 +145,7 @@ def test_a_star_and_every_address_but_loopback_allow_any_origin_and_host(archive
 
 
 @pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "HTTPS://", "", "**"])
-def test_what_is_no_origin_is_refused(archive, origin):
+def test_a_malformed_origin_is_refused(archive, origin):
     with pytest.raises(ValueError, match="is not an origin"):
         application(archive, allow_origins=[origin])
 
@@ -204,7 +204,7 @@ def test_waiting_counts_as_time_and_late_work_ends(archive, monkeypatch):
     assert [each.error[:2] for each in answers] == [(504, 4)] * 3
 
 
-def test_more_questions_than_may_wait_are_refused(archive, monkeypatch):
+def test_more_requests_than_may_wait_are_refused(archive, monkeypatch):
     monkeypatch.setattr("balance_analysis.service.app.MOST_WAITING", 1)
     slow = Slow(monkeypatch)
     with answering(archive) as service:
@@ -220,7 +220,7 @@ def test_more_questions_than_may_wait_are_refused(archive, monkeypatch):
     assert int(answers[2].headers["retry-after"]) > 0
 
 
-def test_an_unexpected_error_shows_nothing_of_the_inside(archive, monkeypatch, caplog):
+def test_an_unexpected_error_reveals_no_internals(archive, monkeypatch, caplog):
     def fail(*_):
         raise RuntimeError("a secret")
 

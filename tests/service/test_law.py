@@ -13,7 +13,7 @@ from tests.node.truth import lines_of_rows, lines_of_table
 from tests.serving import serving
 
 
-def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(whole, tmp_path):
+def test_an_export_of_a_service_copies_each_byte_the_limits_and_the_archives_end(whole, tmp_path):
     """Beyond its last block a node knows nothing, and neither does a copy of its archive."""
     with serving(Archive(whole)) as url:
         run_export(url, tmp_path / "copy", start=START)

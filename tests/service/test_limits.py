@@ -60,19 +60,19 @@ def served(node, snapshot):
     return answer["limits"]
 
 
-def test_the_limits_have_the_interface_s_form_and_a_snapshot_that_comes_back_is_the_newest(node):
+def test_limits_have_the_interfaces_form_and_a_repeated_snapshot_is_the_newest(node):
     node.hold()
     for change, answer in CHANGES:
         assert served(node, replace(SNAPSHOT, **change)) == LIMITS | answer
     assert served(node, SNAPSHOT) == LIMITS
 
 
-def test_without_a_snapshot_the_limits_are_not_found(node):
+def test_limits_without_a_snapshot_are_not_found(node):
     assert node.hold().get(path=PATH).error[:2] == (404, 5)
 
 
 @pytest.mark.parametrize("content", [b"", b"not Parquet"])
-def test_a_damaged_snapshot_is_an_error_that_shows_nothing_of_the_inside(node, content):
+def test_a_damaged_snapshot_is_an_error_that_reveals_no_internals(node, content):
     node.hold([])
     (node.path / "_limits.parquet").write_bytes(content)
     assert node.get(path=PATH).error[:2] in ((500, 13), (503, 14))

@@ -57,7 +57,7 @@ def _request(path, host="localhost"):
 # In a block
 
 
-def test_an_application_is_served_by_two_servers_at_once_and_its_port_is_free_at_once(app):
+def test_two_servers_serve_one_application_and_their_ports_are_free_at_once(app):
     with server.serve(app) as one, server.serve(app) as other:
         assert one != other
         assert (_status(one), _status(other)) == (200, 200)
@@ -67,7 +67,7 @@ def test_an_application_is_served_by_two_servers_at_once_and_its_port_is_free_at
             pytest.fail("two servers share a port")
 
 
-def test_an_error_passes_through_and_stops_the_server_its_threads_and_no_handler(app):
+def test_an_error_in_the_block_stops_the_server_and_its_threads_and_keeps_handlers(app):
     before = set(threading.enumerate()), signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), server.serve(app) as url:  # noqa: PT012 - a block is tested
         assert (_status(url), signal.getsignal(signal.SIGINT)) == (200, before[1])
@@ -124,7 +124,7 @@ def is_closed(client, drips):
         return True
 
 
-def test_a_half_sent_request_is_closed_soon_even_if_more_comes_bit_by_bit(app, monkeypatch):
+def test_a_half_sent_request_is_closed_soon_even_if_it_trickles_in(app, monkeypatch):
     monkeypatch.setattr(server, "UNSENT", 0.2)
     assert server.UNREAD <= 75
     with server.serve(app) as url, contextlib.ExitStack() as stack:
@@ -157,7 +157,7 @@ def _rest(client):
     return answer
 
 
-def test_many_connections_get_what_each_asked_for_beside_a_slow_reader(app):
+def test_many_connections_get_their_answers_beside_a_slow_reader(app):
     rows = ordered(block_of(5000))
     with server.serve(app) as url, contextlib.ExitStack() as stack:
         slow = _ask_slowly(url, _request(f"{CHANGES}?pagination.first=5000", "[::1]"))
@@ -171,7 +171,7 @@ def test_many_connections_get_what_each_asked_for_beside_a_slow_reader(app):
     assert [edge["node"] for edge in edges] == [row.to_json() for row in rows]
 
 
-def test_a_server_ends_soon_and_closes_all_beside_one_who_takes_nothing(app, monkeypatch):
+def test_a_server_stops_soon_and_closes_all_connections_despite_a_stalled_reader(app, monkeypatch):
     monkeypatch.setattr(server, "PATIENCE", 0.1)
     with contextlib.ExitStack() as stack:
         with server.serve(app) as url:
@@ -256,14 +256,14 @@ def _harmless(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("_harmless")
-def test_after_a_signal_an_answer_under_way_is_finished():
+def test_a_running_answer_is_finished_after_a_signal():
     for number in (signal.SIGTERM, signal.SIGINT):
         assert Slow(in_thread=False).end(number, is_answered=True) == [1_000_000]
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
 @pytest.mark.usefixtures("_harmless")
-def test_an_answer_that_takes_too_long_is_left_and_a_second_signal_ends_all(monkeypatch, in_thread):
+def test_a_too_slow_answer_is_abandoned_and_a_second_signal_ends_everything(monkeypatch, in_thread):
     got = Slow(in_thread=in_thread).end(signal.SIGTERM, signal.SIGINT)
     assert KeyboardInterrupt in got
     assert 1_000_000 not in got
@@ -275,7 +275,7 @@ def test_an_answer_that_takes_too_long_is_left_and_a_second_signal_ends_all(monk
 # The command
 
 
-def test_a_port_that_is_taken_is_named(archive):
+def test_a_port_in_use_is_named(archive):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = invoke(["serve", archive.uri, "--port", port])

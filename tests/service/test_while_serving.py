@@ -28,7 +28,7 @@ def _cut(folder):
         ("_archive.json", lambda manifest: manifest.write_bytes(b"\xff" * 50)),
     ],
 )
-def test_an_archive_that_is_damaged_is_an_error_until_it_is_mended(tmp_path, part, damage):
+def test_a_damaged_archive_is_an_error_until_it_is_repaired(tmp_path, part, damage):
     archive = write_archive(tmp_path / "archive", block_of(20))
     shutil.copytree(tmp_path / "archive", tmp_path / "copy")
     with answering(archive) as service, answering(archive) as other:
@@ -46,7 +46,7 @@ def test_an_archive_that_is_damaged_is_an_error_until_it_is_mended(tmp_path, par
 
 @pytest.mark.parametrize("partition", ["day", "hour"])
 @pytest.mark.parametrize("newest", ["true", "false"])
-def test_what_is_written_is_served_at_once_and_paging_loses_no_row(tmp_path, newest, partition):
+def test_new_rows_are_served_at_once_and_paging_loses_no_row(tmp_path, newest, partition):
     times = range(BASE - HOUR, BASE + 4 * HOUR, HOUR // 4)
     rows = [row for time in times for row in block_of(9, time=time)]
     known = BASE + HOUR // 8
@@ -68,7 +68,7 @@ def test_what_is_written_is_served_at_once_and_paging_loses_no_row(tmp_path, new
         assert len(visited) == len(rows)
 
 
-def test_a_cursor_whose_row_is_gone_is_refused_or_goes_on_from_its_place(tmp_path):
+def test_a_cursor_whose_row_is_gone_is_refused_or_continues_from_its_place(tmp_path):
     rows = block_of(20)
     archive = write_archive(tmp_path / "archive", rows)
     with answering(archive) as service:

@@ -258,18 +258,18 @@ def histories(draw, of=ALL):
 
 
 @given(histories())
-def test_every_state_is_that_of_each_moment(made):
+def test_every_stretchs_state_is_that_of_its_single_moments(made):
     assert_is(*made)
 
 
 @given(histories(), spans)
-def test_evidence_within_a_stretch_is_the_same_and_outside_of_it_there_is_none(made, span):
+def test_evidence_is_the_same_within_a_stretch_and_absent_outside_it(made, span):
     evidence, model = made
     assert_is(evidence.within(*span), model.within(moments([span])))
 
 
 @given(histories(), filters)
-def test_a_part_of_the_accounts_has_the_bad_rows_that_may_be_theirs(made, some):
+def test_narrowed_evidence_has_the_bad_rows_that_may_be_of_its_accounts(made, some):
     evidence, model = made
     assert_is(evidence.narrow(some), model.narrowed(accounts_of(some)))
 

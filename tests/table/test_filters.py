@@ -55,7 +55,7 @@ FEES = "ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES"
         ({"account_types": FEES.lower()}, {"account_type": (FEES,)}),
     ],
 )
-def test_values_are_brought_into_the_form_that_is_sent(words, expected):
+def test_values_are_converted_to_the_form_that_is_sent(words, expected):
     assert make_filters(**words).allowed() == expected
 
 

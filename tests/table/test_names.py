@@ -238,7 +238,7 @@ BTC = {"labels": {FIRST: "A", ID: "BTC/USD"}, "held": {"party_id": {FIRST}, "mar
         ("A", "market_id", BTC, "nor a known name, .*; known names: BTC/USD$"),
     ],
 )
-def test_a_word_that_stands_for_nothing_or_for_several_ids_is_refused_with_a_hint(
+def test_a_word_that_matches_no_id_or_several_is_refused_with_a_hint(
     word, column, given_names, message
 ):
     with pytest.raises(ValueError, match=message):

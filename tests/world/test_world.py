@@ -366,7 +366,7 @@ class World(RuleBasedStateMachine):
 
 
 @pytest.mark.hypothesis
-def test_in_no_state_of_the_world_is_a_word_that_vouches_false():
+def test_complete_confirmed_and_exit_codes_are_never_false():
     is_fuzz = not settings().derandomize
     phases = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if is_fuzz else [])]
     few = settings(max_examples=100 if is_fuzz else 5, stateful_step_count=16, phases=phases)
