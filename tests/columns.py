@@ -1,7 +1,7 @@
-"""What a table is, written a second time: as the design has it, whatever the package says.
+"""The definition of a table, written a second time: from the design, not from the package.
 
-Other programs read these columns, types and notes from files, and whoever loads a table from its
-frame; a change here is one that they notice.
+Other programs read these columns, types and notes from files and frames, so they notice a change
+here.
 """
 
 import json

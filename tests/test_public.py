@@ -1,4 +1,4 @@
-"""The one door: what the package offers, and that it costs nothing to come in."""
+"""The package's public names, and the cost of importing it."""
 
 import ast
 import inspect

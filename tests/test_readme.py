@@ -1,4 +1,4 @@
-"""What README shows runs as it stands."""
+"""Everything that README shows runs as written."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""A slip of the caller raises an error with a sentence that names it, from every function alike."""
+"""A caller's mistake raises an error that names it, in every function."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Clients that don't wait, for tests of what is asked again, and tests that wait for others."""
+"""Clients that retry without waiting, and waits for other threads and processes."""
 
 from __future__ import annotations
 

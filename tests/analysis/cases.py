@@ -1,4 +1,4 @@
-"""What all functions over a table have in common: how each is called, and its oracle."""
+"""Cases of all functions over a table: how each is called, and its oracle."""
 
 from __future__ import annotations
 

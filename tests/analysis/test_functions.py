@@ -1,4 +1,4 @@
-"""What all functions over a table have in common: each against its oracle, in the same ways."""
+"""Each function over a table gives its oracle's result, on the same kinds of tables."""
 
 import datetime as dt
 from dataclasses import replace

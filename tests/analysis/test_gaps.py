@@ -1,4 +1,4 @@
-"""What a table states to be known, and what is said of the rest."""
+"""A table's known intervals, and the warnings about the rest."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Where periods begin and end, and at which moments a series is looked at."""
+"""Where periods begin and end, and the points of a series."""
 
 import numpy as np
 import pandas as pd

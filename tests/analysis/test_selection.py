@@ -1,4 +1,4 @@
-"""Rows that were taken out of a table are noticed; its own selections keep what it knows."""
+"""Rows removed from a table are noticed; its own selections keep the known intervals."""
 
 import json
 import logging

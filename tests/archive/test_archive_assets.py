@@ -1,4 +1,4 @@
-"""What assets, parties and markets are called is given once, kept, and known to whoever reads."""
+"""Names of assets, parties and markets are given once, kept, and known to every reader."""
 
 import io
 from pathlib import Path

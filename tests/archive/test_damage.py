@@ -1,4 +1,4 @@
-"""What is read of an archive is what was written, or an error names the file."""
+"""A read of an archive returns what was written, or an error names the file."""
 
 import contextlib
 import shutil

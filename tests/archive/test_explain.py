@@ -1,4 +1,4 @@
-"""An archive names the row that a balance rests on, its file and who sent it."""
+"""An archive explains a balance: its row, the row's file and the node that sent it."""
 
 import json
 from itertools import product

@@ -1,4 +1,4 @@
-"""An archive's folder is what other engines may read as it stands, its files sorted by account."""
+"""Other engines read an archive's folder as it is; its files are sorted by account."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""One run at a time writes to an archive, and what a dead one left behind doesn't block."""
+"""Only one run at a time writes to an archive, and a dead run's lock doesn't block."""
 
 import contextlib
 import fcntl

@@ -1,4 +1,4 @@
-"""In an object store one run at a time writes too, and what a dead one left is free in time."""
+"""In an object store too, only one run at a time writes, and a dead run's lease expires."""
 
 import contextlib
 import json

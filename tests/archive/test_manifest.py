@@ -1,4 +1,4 @@
-"""Whatever is no state of an archive is damage."""
+"""A manifest that isn't a state of an archive is damage."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What is read from an archive is what a load gives, cut to what was asked for."""
+"""A read of an archive returns what a load returns, cut to the request."""
 
 import shutil
 

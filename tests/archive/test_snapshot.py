@@ -1,4 +1,4 @@
-"""Each answer is of one state of the archive, whatever an export commits while it is made."""
+"""Each answer is from one state of the archive, whatever an export commits meanwhile."""
 
 import contextlib
 import pickle

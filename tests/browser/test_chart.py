@@ -1,4 +1,4 @@
-"""What the chart draws is what it is given: each step from its moment on, nothing where unknown."""
+"""The chart draws its data: each step from its moment on, nothing where unknown."""
 
 import itertools
 import re

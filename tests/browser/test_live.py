@@ -1,4 +1,4 @@
-"""What somebody sees and does on the page of an archive."""
+"""What a user sees and does on an archive's page."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""`summary` lists what an archive has in 80 columns, and `sql` asks it without touching it."""
+"""`sql` prints and writes the rows of an archive, and never changes it."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What commands write: nowhere that destroys data, never what a terminal or a spreadsheet runs."""
+"""Commands never overwrite data, and never write what a terminal or a spreadsheet runs."""
 
 import contextlib
 import csv

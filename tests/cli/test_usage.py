@@ -1,4 +1,4 @@
-"""What can't be done is said in one line, with exit code 2, and leaves all files as they were."""
+"""Impossible requests fail in one line with exit code 2, and leave all files unchanged."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""Each number of each view is one of sums in plain integers, over archives with gaps."""
+"""Each number of each view equals a sum of plain integers, over archives with gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the explorer searches, lists and refuses, and which state its answers are made from."""
+"""What the explorer searches, lists and refuses, and the state that its answers come from."""
 
 import itertools
 import re

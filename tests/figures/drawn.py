@@ -1,4 +1,4 @@
-"""What stands in a drawn figure, and histories to draw."""
+"""Read the content of a drawn figure, and make histories to draw."""
 
 import functools
 import random

@@ -1,4 +1,4 @@
-"""Nothing is drawn as held where it is unknown: every plot goes by the known intervals."""
+"""Nothing is drawn as held where it is unknown: every plot uses the known intervals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What holds of any figure: its words are read, its times are UTC, its Axes is the caller's."""
+"""Every figure has readable texts and times in UTC, and draws into the caller's Axes."""
 
 import io
 from itertools import combinations

@@ -1,4 +1,4 @@
-"""What is written to a file is there when others read it."""
+"""Other programs read everything that was written to a file."""
 
 import csv
 import datetime as dt

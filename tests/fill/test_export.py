@@ -1,4 +1,4 @@
-"""Runs of any shape leave the same archive; what can't be right is refused, with it as it was."""
+"""Runs of any shape leave the same archive; wrong data is refused and the archive unchanged."""
 
 import contextlib
 import datetime as dt

@@ -1,4 +1,4 @@
-"""An export proves what each node that sent rows remembers, and nothing by another one's memory."""
+"""An export proves rows only by the node that sent them, never by another node's memory."""
 
 import contextlib
 import datetime as dt

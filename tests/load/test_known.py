@@ -1,6 +1,6 @@
-"""What a load knows is true, whatever nodes forget, lag or share an address, and it says the rest.
+"""A load's known intervals are true, whatever nodes forget, lag or share, and it names the rest.
 
-It is known up to the least head, from the oldest row of the node that sent the rows.
+They reach from the oldest row of the node that sent the rows to the lowest last block.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""A node that takes one value of a filter's list is noticed, and no other node is taken for one."""
+"""A node that uses one value of a filter's list is noticed, and no other is mistaken for one."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""A client asks again what may pass, names what doesn't, and keeps secrets, memory and time."""
+"""A client retries passing faults, names others, and protects secrets, memory and time."""
 
 import base64
 import copy

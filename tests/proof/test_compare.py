@@ -1,4 +1,4 @@
-"""A comparison is of what both sides prove, says what else there is, and calls nothing else same.
+"""A comparison covers what both sides prove, lists the rest, and calls nothing else the same.
 
 The oracle looks at every tick by itself."""
 

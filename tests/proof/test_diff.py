@@ -248,7 +248,7 @@ def test_the_exit_code_is_that_of_the_difference_and_each_row_is_written(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("{folder}/none", "name an archive, a file that `fetch` wrote, a node's address"),
+        ("{folder}/none", "name an archive, a file that `fetch` wrote, the address of a node ("),
         ("{folder}/text", "is not a Parquet file of balance changes"),
         ("{one} --since 2023-05-02 --until 2023-05-01", "before"),
         ("{one} -o {one}/x.csv", "archive"),

@@ -556,7 +556,7 @@ def test_the_exit_code_is_3_if_nothing_is_compared(folder, tmp_path):
         report = verify(folder, against=node.url)
         assert (report.is_whole, report.compared_nothing) == (True, True)
         said = run("verify", folder, "--against", node.url, code=3)
-        assert f"compared with {node.url}: nothing" in said.stdout
+        assert f"compared with {node.url}: no stretch complete in both" in said.stdout
         assert "there was nothing to compare" in said.stderr
     run("verify", folder)
 

@@ -1,4 +1,4 @@
-"""A function gives of an archive what it gives of its table, whatever the slices and files."""
+"""A function returns the same for an archive and its table, whatever the slices and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What segments hold is read as the rows that a node lists, or it is said what is wrong."""
+"""Segments are read as the rows that a node lists, or the error says what is wrong."""
 
 import os
 import tracemalloc

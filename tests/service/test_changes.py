@@ -1,4 +1,4 @@
-"""Examples of what the list of balance changes gives and refuses; `test_model` has the rest."""
+"""Examples of pages and refusals of the list of balance changes; `test_model` has the rest."""
 
 import base64
 import random

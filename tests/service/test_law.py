@@ -1,4 +1,4 @@
-"""What our own tools get from the service is what the archive holds, each byte of it.
+"""This package's own tools get from the service exactly what the archive holds, to the byte.
 
 A load of any node is complete: `tests/load`. The service answers as a node: `test_model`.
 """

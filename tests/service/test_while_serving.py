@@ -1,4 +1,4 @@
-"""What is written to the archive is served at once; what happens to it never breaks the service."""
+"""New rows are served at once, and no damage to the archive breaks the service."""
 
 import shutil
 
