@@ -1,4 +1,4 @@
-"""The commands that the notebook of archives shows run as they stand, one after the other."""
+"""The commands in the notebook on archives run as written, one after the other."""
 
 import re
 import shlex
@@ -50,7 +50,7 @@ def test_the_notebooks_figures_bound_the_measured_ones():
     measured = (ROOT / "tests" / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
     for bound, row in {
         r"a fetch takes less than ([\d,]+) MB": r"8,000,000 rows, fetch, 1 worker, memory \| (\d+)",
-        r"20,000,000 rows takes less than ([\d,]+) MB. What": (
+        r"20,000,000 rows takes less than ([\d,]+) MB": (
             r"20,000,000 rows, read whole \| ([\d,]+) .* MB"
         ),
         r"service\*\* of 20,000,000 rows takes less than ([\d,]+) MB": r"\| the service \| (\d+)",
