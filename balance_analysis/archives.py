@@ -29,7 +29,7 @@ from balance_analysis.archive.status import ArchiveStatus, coverage_frame, read_
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.load.arguments import Report
+from balance_analysis.load.arguments import OnProgress
 from balance_analysis.slices import ROWS, Slices
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.known import note_rows
@@ -241,7 +241,7 @@ class Archive:
         work: Callable[[Slices], T],
         *,
         rows: int = ROWS,
-        show: Report = lambda _share, _rows: None,
+        show: OnProgress = lambda _share, _rows: None,
     ) -> T:
         """Return a function's result for the archive's slices of accounts: see `Slices`."""
         names = self.names()
@@ -360,7 +360,7 @@ class Archive:
         segments: PathLike | Iterable[PathLike] | None = None,
         start: Instant | None = None,
         end: Instant | None = None,
-        progress: bool | Report | None = False,
+        progress: bool | OnProgress | None = False,
     ) -> VerifyReport:
         """Check the archive against its manifest, and return each problem with its remedy.
 

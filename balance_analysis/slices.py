@@ -31,7 +31,7 @@ from balance_analysis.archive.datafile import ALL, FILE_KEY, KeyRange, merge_las
 from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.files.atomic import PathLike, making_folder
 from balance_analysis.files.parquet import make_note, write_rows
-from balance_analysis.load.arguments import Report, check_positive, reporting
+from balance_analysis.load.arguments import OnProgress, check_positive, reporting
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import frame_of, to_plain_arrow
 from balance_analysis.table.known import note_evidence
@@ -81,7 +81,7 @@ class Slices:
     filters: Filters
     names: Names
     rows: int
-    show: Report
+    show: OnProgress
 
     @cached_property
     def scan(self) -> Scan:
@@ -284,7 +284,7 @@ def over_accounts(
     *,
     to: PathLike | None = None,
     rows_per_slice: int = ROWS,
-    progress: bool | Report | None = None,
+    progress: bool | OnProgress | None = None,
     **options: Any,  # noqa: ANN401 - the function's own
 ) -> pd.DataFrame | None:
     """Return or write a function's result for an archive.

@@ -33,8 +33,7 @@ from balance_analysis.table.known import (
     note_interval,
     read_notes,
 )
-from balance_analysis.table.moments import EVER, Instant, clipped, moment_text
-from balance_analysis.table.moments import between as gaps_between
+from balance_analysis.table.moments import EVER, Instant, clipped, gaps_in, moment_text
 from balance_analysis.table.names import Names, names_in
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
@@ -212,7 +211,7 @@ class History:
             if since < self.start:
                 left_out = ", if there are any, are left out; only a source of older rows has them"
             warnings.append(f"accounts without a change since {moment_text(since)}{left_out}")
-        if gaps := gaps_between(known, since, last + 1):
+        if gaps := gaps_in(known, since, last + 1):
             warnings.append(
                 f"accounts that changed only in {spans_text(gaps)} are left out: rows of that time "
                 "may be missing"
@@ -258,7 +257,7 @@ class History:
         begin = self.known[0][0] if self.known and self.notes.nothing_before else MIN_TIME
         heads = steps.times[steps.heads]
         first = int(np.where(heads == MIN_TIME, begin, heads).min())
-        every = [] if self.known is None else gaps_between(self.known, *EVER)
+        every = [] if self.known is None else gaps_in(self.known, *EVER)
         gaps = [gap for gap in every if gap[0] < until and gap[1] > first + 1]
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
         if not (gaps or of_accounts or self.is_changed.any()):

@@ -34,7 +34,7 @@ from balance_analysis.files.parquet import write_rows
 from balance_analysis.table.evidence import Evidence, Verdicts
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_frame
-from balance_analysis.table.moments import Span, between_all, joined
+from balance_analysis.table.moments import Span, joined, without
 from balance_analysis.table.schema import ACCOUNT_KEY, NetworkLimits, canonical, within
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
@@ -80,7 +80,7 @@ class Writer:
                 joined(span for span, other in verdicts if other == node)
                 for verdicts in (disputes, (*evidence.agreed, *evidence.disputed))
             )
-            unknown = between_all(all_spans, known)
+            unknown = without(all_spans, known)
             evidence = evidence.with_verdict(node, unknown, unknown)
         self.set_evidence(evidence)
 

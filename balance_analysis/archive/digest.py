@@ -19,7 +19,7 @@ from balance_analysis.archive.manifest import digest_of
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.moments import Instant, Moments, to_moments
+from balance_analysis.table.moments import Instant, Interval, to_intervals
 from balance_analysis.table.schema import to_records
 from balance_analysis.table.text import Record, spans_text, without_credentials
 
@@ -52,8 +52,8 @@ class ArchiveDigest(Record):
     """
 
     uri: str
-    complete: tuple[Moments, ...]
-    unproven: tuple[Moments, ...]
+    complete: tuple[Interval, ...]
+    unproven: tuple[Interval, ...]
     rows: int
     digest: str
     limits: str
@@ -90,8 +90,8 @@ def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> Ar
     names = sidecars.read_archive_names(snapshot.store)
     return ArchiveDigest(
         uri=without_credentials(snapshot.store.uri),
-        complete=to_moments(complete),
-        unproven=to_moments(unproven),
+        complete=to_intervals(complete),
+        unproven=to_intervals(unproven),
         rows=sum(rows for _, rows, _ in days),
         digest=whole.hexdigest(),
         limits=digest_of(sidecars.limits_without_source(sidecars.read_limits(snapshot.store))),

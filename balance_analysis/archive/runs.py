@@ -23,12 +23,12 @@ from balance_analysis.archive.manifest import BoundQuery, Manifest
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError, ArchiveLockedError, logger
 from balance_analysis.table.moments import (
-    Moments,
+    Interval,
     Span,
     from_microseconds,
     iso_text,
     joined,
-    to_moments,
+    to_intervals,
 )
 from balance_analysis.table.schema import BadRow, NetworkLimits
 from balance_analysis.table.text import Record, list_text, spans_text, without_credentials
@@ -104,8 +104,8 @@ class Run(Record):
     ended: dt.datetime | None = None
     outcome: Outcome = "incomplete"
     error: str | None = None
-    spans: list[Moments] = field(default_factory=list)
-    committed: list[Moments] = field(default_factory=list)
+    spans: list[Interval] = field(default_factory=list)
+    committed: list[Interval] = field(default_factory=list)
     rows: int = 0
     conflicts: int = 0
     conflicting_rows: list[dict[str, str]] = field(default_factory=list)
@@ -168,11 +168,11 @@ class RunWriter:
 
     def note_asked(self, spans: Iterable[Span]) -> None:
         """Record stretches that the run asks for."""
-        self.record.spans += to_moments(spans)
+        self.record.spans += to_intervals(spans)
 
     def note_committed(self, spans: Iterable[Span]) -> None:
         """Record stretches that the run has committed."""
-        self.record.committed = joined([*self.record.committed, *to_moments(spans)])
+        self.record.committed = joined([*self.record.committed, *to_intervals(spans)])
 
     def note_conflicts(self, rows: pa.Table) -> None:
         """Record rows of the archive that the node sent with another balance, or didn't send."""

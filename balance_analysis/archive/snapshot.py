@@ -48,10 +48,10 @@ from balance_analysis.table.moments import (
     EVER,
     Instant,
     Span,
-    between,
     bounds_of,
     clipped,
     from_microseconds,
+    gaps_in,
     joined,
     moment_text,
     range_text,
@@ -439,7 +439,7 @@ class Snapshot:
             return evidence
         agreed = joined(span for span, _ in pending.evidence.agreed)
         return replace(
-            evidence.without_agreements(between(agreed, *EVER)),
+            evidence.without_agreements(gaps_in(agreed, *EVER)),
             set_aside=tuple(dict.fromkeys([*evidence.set_aside, *pending.evidence.set_aside])),
             disputed=(*evidence.disputed, *pending.evidence.disputed),
         )

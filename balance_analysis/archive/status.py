@@ -83,12 +83,12 @@ class ArchiveStatus(Record):
 
     uri: str
     query: BoundQuery
-    complete: tuple[moments.Moments, ...]
-    confirmed: tuple[moments.Moments, ...]
+    complete: tuple[moments.Interval, ...]
+    confirmed: tuple[moments.Interval, ...]
     confirmed_by: tuple[str, ...]
-    disputed: tuple[moments.Moments, ...]
-    missing: tuple[moments.Moments, ...]
-    unproven: tuple[moments.Moments, ...]
+    disputed: tuple[moments.Interval, ...]
+    missing: tuple[moments.Interval, ...]
+    unproven: tuple[moments.Interval, ...]
     rows: int
     accounts: int | None
     files: int
@@ -169,14 +169,14 @@ def read_status(
     return ArchiveStatus(
         uri=without_credentials(store.uri),
         query=manifest.query,
-        complete=moments.to_moments(evidence.complete),
-        confirmed=moments.to_moments(evidence.confirmed),
+        complete=moments.to_intervals(evidence.complete),
+        confirmed=moments.to_intervals(evidence.confirmed),
         confirmed_by=tuple(
             sorted({without_credentials(node.name) for _, node in evidence.confirmations()})
         ),
-        disputed=moments.to_moments(moments.joined(span for span, _ in evidence.disputed)),
-        missing=moments.to_moments(evidence.missing(*evidence.bounds)),
-        unproven=moments.to_moments(evidence.unproven),
+        disputed=moments.to_intervals(moments.joined(span for span, _ in evidence.disputed)),
+        missing=moments.to_intervals(evidence.missing(*evidence.bounds)),
+        unproven=moments.to_intervals(evidence.unproven),
         rows=sum(entry.rows for entry in manifest.files.values()),
         accounts=accounts,
         files=len(manifest.files),

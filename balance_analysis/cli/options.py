@@ -17,7 +17,7 @@ from balance_analysis.errors import IncompleteError
 from balance_analysis.files.atomic import MANIFEST
 from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.load import PAGE_SIZE, WORKERS
-from balance_analysis.table.moments import between, to_bounds
+from balance_analysis.table.moments import gaps_in, to_bounds
 from balance_analysis.table.text import spans_text
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class Selection(AccountOptions):
             return
         start, end = to_bounds(self.since or notes.get("start"), self.until or notes.get("end"))
         first, last = known[0][0] if start is None else start, known[-1][1] if end is None else end
-        if gaps := between(known, first, last):
+        if gaps := gaps_in(known, first, last):
             say(f"{self.file}: rows may be missing in {spans_text(gaps)}; unknown balances are NA")
 
 

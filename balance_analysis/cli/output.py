@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import typer
 
 from balance_analysis import errors
-from balance_analysis.table.moments import Moments, moment_text
+from balance_analysis.table.moments import Interval, moment_text
 from balance_analysis.table.text import Record, without_credentials
 from balance_analysis.table.text import printable as with_codes
 
@@ -95,7 +95,7 @@ def print_record(record: Record, form: str) -> None:
     echo(record.to_json() if form == "json" else str(record))
 
 
-def print_spans(spans: Sequence[Moments], *, none: str) -> None:
+def print_spans(spans: Sequence[Interval], *, none: str) -> None:
     """Print one interval per line, or the line `none` if there are no intervals."""
     if not spans:
         echo(none)

@@ -24,7 +24,7 @@ from balance_analysis.errors import logger
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import frame_of
 from balance_analysis.table.known import Known, note_evidence
-from balance_analysis.table.moments import EVER, Span, between, from_microseconds
+from balance_analysis.table.moments import EVER, Span, from_microseconds, gaps_in
 from balance_analysis.table.names import Names, carried, rank_assets
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
@@ -307,7 +307,7 @@ def asset_ids(state: State) -> list[str]:
 
 def gaps_of(state: State) -> list[Span]:
     """Return the stretches of a state's interval in which rows may be missing."""
-    return [] if state.known is None else between(state.known, state.start, state.end)
+    return [] if state.known is None else gaps_in(state.known, state.start, state.end)
 
 
 def completeness(state: State) -> str:
@@ -319,7 +319,7 @@ def completeness(state: State) -> str:
     if isinstance(state, TableState):
         return "complete"
     confirmed = state.archive.snapshot().evidence.confirmed
-    return "complete" if between(confirmed, state.start, state.end) else "confirmed"
+    return "complete" if gaps_in(confirmed, state.start, state.end) else "confirmed"
 
 
 def _without_names(history: History) -> History:

@@ -18,7 +18,7 @@ from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.figures import axes, styles, times
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.table.moments import Instant, Span, between, to_microseconds
+from balance_analysis.table.moments import Instant, Span, gaps_in, to_microseconds
 from balance_analysis.table.schema import LIMIT_FLAGS
 from balance_analysis.table.text import duration_text
 
@@ -102,9 +102,9 @@ def plot_limits(
     looks, drawn = _looks(ax, styles.looks(style, 1, Patch)[0]), {}
     for lane, flag in enumerate(LIMIT_FLAGS):
         yes = [*compress(seen, frame[flag])]
-        stated = [rest for span in earlier.get(flag, []) for rest in between(yes, *span)]
+        stated = [rest for span in earlier.get(flag, []) for rest in gaps_in(yes, *span)]
         states = {"yes": yes, "stated": stated, "no": [*compress(seen, ~frame[flag].astype(bool))]}
-        states["unknown"] = between(seen + stated, first, stop)
+        states["unknown"] = gaps_in(seen + stated, first, stop)
         for state, spans in states.items():
             if spans:
                 drawn[state] = _draw(ax, lane, spans, looks[state], least=least)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.grid import Frequency, to_period
 from balance_analysis.figures.styles import incomplete_style, ink, unknown_style
 from balance_analysis.table.known import Known
-from balance_analysis.table.moments import Span, between, joined, moment_text
+from balance_analysis.table.moments import Span, gaps_in, joined, moment_text
 from balance_analysis.table.schema import Ints
 
 KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "asset": (0.0, "..")}
@@ -66,7 +66,7 @@ class Extent:
     @property
     def gaps(self) -> list[Span]:
         """The stretches in which changes may be missing."""
-        return [] if self.known is None else between(self.known, self.start, self.end)
+        return [] if self.known is None else gaps_in(self.known, self.start, self.end)
 
     @property
     def sliver(self) -> int:
@@ -95,7 +95,7 @@ def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -
         Handles for a legend.
     """
     format_times(ax, interval.start, interval.end)
-    spans = [span for stretch in unknown for span in between(interval.gaps, *stretch)]
+    spans = [span for stretch in unknown for span in gaps_in(interval.gaps, *stretch)]
     spans = [span for span in spans if span[1] - span[0] >= interval.sliver]
     handles = _shade(ax, map(to_dates, spans), unknown_style(ax))
     return handles + _shade(ax, map(to_dates, interval.gaps), incomplete_style(ax))

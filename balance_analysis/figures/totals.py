@@ -30,7 +30,7 @@ from balance_analysis.analysis.steps import (
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_styles, looks
 from balance_analysis.figures.times import Extent, draw_area
-from balance_analysis.table.moments import Instant, between, joined
+from balance_analysis.table.moments import Instant, gaps_in, joined
 from balance_analysis.table.names import AssetsLike, LabelsLike
 from balance_analysis.table.schema import Ints, Mask
 from balance_analysis.table.text import count_text
@@ -140,7 +140,7 @@ def plot_totals(
         chart.ax.set_ylim(bottom=None if chart.ax.dataLim.y0 < 0 else 0)
     interval = chart.interval
     spans = compress(pairwise([*points.tolist(), interval.end]), is_known)
-    hatches = chart.show(interval, unknown=between(joined(spans), interval.start, interval.end))
+    hatches = chart.show(interval, unknown=gaps_in(joined(spans), interval.start, interval.end))
     notes = ["shares at the end" if share else "amounts at the end", *_left_out(chart)]
     groups = [name.removesuffix("_id").replace("_", " ") for name in names if name != "asset_id"]
     words = ("shares" if share else "total") + f" by {' and '.join(groups)}" * bool(groups)

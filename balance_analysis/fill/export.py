@@ -25,7 +25,7 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill import LAG, ON_BAD_ROWS, OVERLAP
 from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load import PAGE_SIZE, WORKERS
-from balance_analysis.load.arguments import OnBadRows, Report, make_bounds
+from balance_analysis.load.arguments import OnBadRows, OnProgress, make_bounds
 from balance_analysis.load.nodes import NodeSource
 from balance_analysis.node.client import Client, RequestStats, Response, Retry
 from balance_analysis.node.limits import fetch_limits, network_limits
@@ -65,7 +65,7 @@ def export(
     workers: int = WORKERS,
     on_bad_rows: OnBadRows = ON_BAD_ROWS,
     partition: layout.Partition | None = None,
-    progress: bool | Report | None = None,
+    progress: bool | OnProgress | None = None,
     dry_run: bool = False,
     on_report: Callable[[Run], object] | None = None,
     asset_id: str | None = None,

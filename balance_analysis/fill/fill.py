@@ -28,12 +28,12 @@ from balance_analysis.errors import (
     NetworkMismatchError,
     logger,
 )
-from balance_analysis.load.arguments import Report, reporting
+from balance_analysis.load.arguments import OnProgress, reporting
 from balance_analysis.node.reach import call_in_thread
 from balance_analysis.node.walk import Step
 from balance_analysis.table.evidence import Evidence, SetAside
 from balance_analysis.table.filters import make_filters
-from balance_analysis.table.moments import EVER, Span, between, joined, range_text
+from balance_analysis.table.moments import EVER, Span, gaps_in, joined, range_text
 from balance_analysis.table.names import Names
 from balance_analysis.table.schema import ARROW_SCHEMA, accounts_in, canonical, within
 from balance_analysis.table.text import spans_text
@@ -103,7 +103,7 @@ def fill(
     source: Source,
     run: RunWriter,
     *,
-    progress: bool | Report | None,
+    progress: bool | OnProgress | None,
     dry_run: bool,
     on_report: Callable[[Run], object] | None,
 ) -> Run:
@@ -175,7 +175,7 @@ class _Filler:
         self.proven_at = time.monotonic()
         self.damage: ArchiveDamagedError | None = None
 
-    def take_all(self, spans: Sequence[Span], progress: bool | Report | None) -> None:
+    def take_all(self, spans: Sequence[Span], progress: bool | OnProgress | None) -> None:
         """Ask for stretches, commit each complete period, and record the evidence for it."""
         total, done, rows = sum(end - start for start, end in spans), 0, 0
         if not spans:
@@ -296,7 +296,7 @@ class _Filler:
         evidence = self.writer.manifest.evidence.updated(proof)
         missed = _inside(self.absent, proof.complete)
         self.missed = pa.concat_tables([self.missed, missed])
-        self.absent = _inside(self.absent, between(proof.complete, *EVER))
+        self.absent = _inside(self.absent, gaps_in(proof.complete, *EVER))
         # Each proof covers all rows so far, so it would lift earlier doubts: add them again. A row
         # with another balance is disputed by the node that sent it before; a row that wasn't sent,
         # by the node that didn't send it.

@@ -24,7 +24,7 @@ from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.fill.fill import Source, bind, fill
-from balance_analysis.load.arguments import OnBadRows, Report, check_on_bad_rows
+from balance_analysis.load.arguments import OnBadRows, OnProgress, check_on_bad_rows
 from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
     iter_rows,
@@ -40,7 +40,7 @@ from balance_analysis.segments.segment import (
     missing_blocks,
 )
 from balance_analysis.table.evidence import Evidence
-from balance_analysis.table.moments import Span, between, bounds_of, overlap, range_text
+from balance_analysis.table.moments import Span, bounds_of, gaps_in, overlap, range_text
 from balance_analysis.table.names import Asset, AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.table.schema import within
 
@@ -51,7 +51,7 @@ def import_segments(
     *,
     on_bad_rows: OnBadRows = ON_BAD_ROWS,
     partition: layout.Partition | None = None,
-    progress: bool | Report | None = None,
+    progress: bool | OnProgress | None = None,
     dry_run: bool = False,
     on_report: Callable[[Run], object] | None = None,
     asset_id: str | None = None,
@@ -199,7 +199,7 @@ class _Segments(Source):
 
         def is_held(segment: Segment) -> bool:
             named = [span for span, (a, b) in held if a <= segment.first and segment.last <= b]
-            if not named or between(named, *span_of([segment])):
+            if not named or gaps_in(named, *span_of([segment])):
                 return False
             # A killed import may lack the time up to the next segment's first block.
             return not evidence.incomplete(*extended([segment]))

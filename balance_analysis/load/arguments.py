@@ -13,7 +13,7 @@ from balance_analysis.table.moments import Instant, moment_text, to_microseconds
 
 OnBadRows = Literal["raise", "quarantine"]
 
-Report = Callable[[float, int], None]
+OnProgress = Callable[[float, int], None]
 """Function called with the loaded share of the interval, 0 to 1, and the rows so far."""
 
 _FORM = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
@@ -52,7 +52,7 @@ def check_positive(name: str, number: int) -> None:
 
 
 @contextlib.contextmanager
-def reporting(progress: bool | Report | None) -> Iterator[Report]:
+def reporting(progress: bool | OnProgress | None) -> Iterator[OnProgress]:
     """Yield the function to call after each step: the caller's, or one that draws a bar or nothing.
 
     `None` draws a bar if stderr is a terminal or this is a notebook.

@@ -18,7 +18,7 @@ from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.load import PAGE_SIZE, WORKERS
 from balance_analysis.load.arguments import (
     OnBadRows,
-    Report,
+    OnProgress,
     check_positive,
     make_bounds,
     reporting,
@@ -31,14 +31,7 @@ from balance_analysis.table import schema
 from balance_analysis.table.evidence import Evidence, least
 from balance_analysis.table.filters import make_filters
 from balance_analysis.table.known import evidence_json, note_rows
-from balance_analysis.table.moments import (
-    Instant,
-    Span,
-    between_all,
-    clipped,
-    iso_text,
-    moment_text,
-)
+from balance_analysis.table.moments import Instant, Span, clipped, iso_text, moment_text, without
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names, read_names
 from balance_analysis.table.text import count_text, html_table, spans_text
 
@@ -71,7 +64,7 @@ def load_balance_changes(
     page_size: int = PAGE_SIZE,
     workers: int = WORKERS,
     on_bad_rows: OnBadRows = "raise",
-    progress: bool | Report | None = None,
+    progress: bool | OnProgress | None = None,
 ) -> pd.DataFrame:
     """Load all balance changes in [start, end), or raise.
 
@@ -177,7 +170,7 @@ def load_to_parquet(
     page_size: int = PAGE_SIZE,
     workers: int = WORKERS,
     on_bad_rows: OnBadRows = "raise",
-    progress: bool | Report | None = None,
+    progress: bool | OnProgress | None = None,
 ) -> dict[str, Any]:
     """Load all balance changes in [start, end) into a Parquet file, in bounded memory.
 
@@ -236,7 +229,7 @@ def iter_balance_changes(
     page_size: int = PAGE_SIZE,
     workers: int = WORKERS,
     on_bad_rows: OnBadRows = "raise",
-    progress: bool | Report | None = None,
+    progress: bool | OnProgress | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Load all balance changes in [start, end) as a stream, for more rows than fit in memory.
 
@@ -299,7 +292,7 @@ class _Load:
     source: NodeSource
     names: Names
     bounds: tuple[Instant | None, Instant | None]
-    progress: bool | Report | None
+    progress: bool | OnProgress | None
     opening: bool = False
     is_logging: bool = False
     rows: int = 0
@@ -383,8 +376,8 @@ class _Load:
             reasons.append(silent if head is None else f"the node knows blocks only up to {until}")
         if lacking := [*clipped(self.source.incomplete, start, end)]:
             reasons.append(f"the node says that it may lack rows of {spans_text(lacking)}")
-        unreached = clipped(between_all(evidence.answered, evidence.reached), start, end)
-        if forgotten := between_all(unreached, lacking):
+        unreached = clipped(without(evidence.answered, evidence.reached), start, end)
+        if forgotten := without(unreached, lacking):
             reasons.append(f"the node may have forgotten rows of {spans_text(forgotten)}")
         if evidence.set_aside:
             reasons.append(f"{count_text(len(evidence.set_aside), 'bad row')} set aside")

@@ -36,12 +36,12 @@ from balance_analysis.table.filters import Filters
 from balance_analysis.table.moments import (
     EVER,
     Span,
-    between,
-    between_all,
     clipped,
+    gaps_in,
     joined,
     moment_text,
     overlap,
+    without,
 )
 from balance_analysis.table.schema import accounts_in, has_repeats, last_block
 
@@ -341,7 +341,7 @@ class NodeSource:
             (part, gap)
             for part, proven in enumerate(self._proven)
             for span in answered
-            for gap in between(proven, *span)
+            for gap in gaps_in(proven, *span)
         }
         with ThreadPoolExecutor(self._workers) as pool:
             list(pool.map(self._prove_empty, sorted(unproven)))
@@ -584,8 +584,8 @@ class NodeSource:
 
 def _answers_of(step: walk.Step, reached: list[Span]) -> Iterator[Answer]:
     """Yield a step as answers; `reached` are the proven stretches."""
-    proven = between_all(clipped(reached, step.start, step.known_end), step.incomplete)
-    for spans, is_reached in (proven, True), (between(proven, step.start, step.known_end), False):
+    proven = without(clipped(reached, step.start, step.known_end), step.incomplete)
+    for spans, is_reached in (proven, True), (gaps_in(proven, step.start, step.known_end), False):
         for span in spans:
             yield _answer(span, step.node, step.asked, step.block_height, is_reached=is_reached)
 

@@ -120,7 +120,7 @@ class Side:
 
     def state(self, span: moments.Span) -> str:
         """Return the state of a span, which must have the same state throughout."""
-        if not moments.between(self.changes.complete, *span):
+        if not moments.gaps_in(self.changes.complete, *span):
             return "complete"
         if moments.overlap(self.changes.answered, [span]):
             return "unproven"
@@ -164,10 +164,10 @@ class Difference(text.Record):
     other: str
     accounts: tuple[Filters, Filters]
     filters: Filters | None
-    shared: tuple[moments.Moments, ...]
+    shared: tuple[moments.Interval, ...]
     compared: tuple[int, int]
     rows: pd.DataFrame
-    not_shared: tuple[tuple[moments.Moments, str, str], ...]
+    not_shared: tuple[tuple[moments.Interval, str, str], ...]
     notes: tuple[str, ...]
 
     @property
@@ -305,10 +305,10 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         other.name,
         (ours.filters.sorted(), theirs.filters.sorted()),
         filters,
-        moments.to_moments(shared),
+        moments.to_intervals(shared),
         (int(counts[0]), int(counts[1])),
         with_names(rows, names) if names.assets or names.labels else rows,
-        tuple((moments.to_moments([x])[0], one.state(x), other.state(x)) for x in sorted(left)),
+        tuple((moments.to_intervals([x])[0], one.state(x), other.state(x)) for x in sorted(left)),
         tuple(f"{side.name}: {side.note}" for side in sides if side.note),
     )
 
@@ -328,8 +328,8 @@ def _not_shared(
     stop = end if end != moments.EVER[1] else max((b for _, b in answered), default=start)
     absent = moments.overlap(ours.missing(begin, stop), theirs.missing(begin, stop))
     if (start, end) == moments.EVER:
-        absent = moments.between_all(absent, moments.overlap(*(side.asked for side in sides)))
-    left = moments.between_all([*answered, *absent], shared)
+        absent = moments.without(absent, moments.overlap(*(side.asked for side in sides)))
+    left = moments.without([*answered, *absent], shared)
     cuts = [(begin, stop), *answered, *ours.complete, *theirs.complete, *shared]
     cuts += [span for side in sides for span in (*side.evidence.answered, *side.asked)]
     edges = sorted({edge for span in cuts for edge in span if begin <= edge <= stop})

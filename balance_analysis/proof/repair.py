@@ -189,7 +189,7 @@ def _repair_period(
         stays = f"{writer.store.uri}: {period} stays as it is: {url}"
         had = [] if entry is None else [(entry.first, entry.last + 1)]
         needed = moments.overlap([*manifest.evidence.complete, *had], spans)
-        if lost := moments.between_all(needed, proof.reached):
+        if lost := moments.without(needed, proof.reached):
             raise errors.IncompleteError(
                 f"{stays} can't prove {spans_text(lost)}: it may have forgotten rows, doesn't "
                 "have all of them yet, or says that it may lack rows; ask a node that "
@@ -260,7 +260,7 @@ def _rebuild(store: Store) -> bool:
     ends = [moment for entry in files.values() for moment in (entry.first, entry.last + 1)]
     known = [*moments.clipped(moments.joined(spans), min(ends, default=0), max(ends, default=0))]
     committed = moments.to_spans(span for run in runs for span in run.committed)
-    known += moments.between_all(committed, damaged)
+    known += moments.without(committed, damaged)
     answers = (Answer(x, Node("unknown"), (0, 0), reached=False) for x in moments.joined(known))
     evidence = Evidence(query.filters, tuple(answers))
     limits, content = None, store.read(layout.LIMITS)

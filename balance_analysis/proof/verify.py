@@ -32,7 +32,7 @@ from balance_analysis.archive.snapshot import Snapshot, interval_of, with_snapsh
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.load.arguments import Report, reporting
+from balance_analysis.load.arguments import OnProgress, reporting
 from balance_analysis.proof import diff
 from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
 from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
@@ -168,7 +168,7 @@ def verify(
     segments: PathLike | Iterable[PathLike] | None = None,
     start: moments.Instant | None = None,
     end: moments.Instant | None = None,
-    progress: bool | Report | None = False,
+    progress: bool | OnProgress | None = False,
 ) -> VerifyReport:
     """Verify an archive: see `Archive.verify`.
 
@@ -196,7 +196,7 @@ def verify(
     manifest, evidence = snapshot.manifest, snapshot.evidence
     # Wrong files prove nothing.
     wrong = [period_bounds(name, manifest.partition) for x in problems for name in x.periods]
-    sound = replace(manifest, evidence=evidence.clipped(moments.between(wrong, *moments.EVER)))
+    sound = replace(manifest, evidence=evidence.clipped(moments.gaps_in(wrong, *moments.EVER)))
     snapshot = replace(snapshot, manifest=sound)
     archive: Any = diff.archive_side(snapshot)
     others: list[Any] = [] if against is None else [against]
@@ -255,7 +255,7 @@ class _Checking:
     rows: int = 0
     balances: list[pa.Table] | None = field(default_factory=list)
 
-    def problems(self, show: Report) -> Iterator[Problem]:
+    def problems(self, show: OnProgress) -> Iterator[Problem]:
         """Check all files, and yield each problem."""
         manifest, pending = self.manifest, self.manifest.pending
         announced = pending and layout.period_named(pending.name, manifest.partition)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.moments import Span, between, between_all, bounds_of, joined, overlap
+from balance_analysis.table.moments import Span, bounds_of, gaps_in, joined, overlap, without
 from balance_analysis.table.schema import Account, BadRow
 
 STATES: Final = ("confirmed", "complete", "unproven", "missing")
@@ -139,7 +139,7 @@ def _inside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
 
 def _outside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
     """Cut answers or bad rows to the parts outside spans."""
-    return tuple(replace(part, span=span) for part in parts for span in between(spans, *part.span))
+    return tuple(replace(part, span=span) for part in parts for span in gaps_in(spans, *part.span))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,12 @@ class Evidence:
     @property
     def complete(self) -> list[Span]:
         """The stretches with every row: the node that answered had all of them."""
-        return between_all(self.reached, [bad.span for bad in self.set_aside])
+        return without(self.reached, [bad.span for bad in self.set_aside])
 
     @property
     def complete_for_others(self) -> list[Span]:
         """The complete stretches of accounts without a bad row of their own."""
-        return between_all(self.reached, [x.span for x in self.set_aside if x.account is None])
+        return without(self.reached, [x.span for x in self.set_aside if x.account is None])
 
     @property
     def reached(self) -> list[Span]:
@@ -190,7 +190,7 @@ class Evidence:
     @property
     def unproven(self) -> list[Span]:
         """The stretches that a node answered for, but in which rows may be missing."""
-        return between_all(self.answered, self.complete)
+        return without(self.answered, self.complete)
 
     @property
     def confirmed(self) -> list[Span]:
@@ -199,18 +199,18 @@ class Evidence:
 
     def confirmations(self) -> Iterator[tuple[Span, Node]]:
         """Yield the confirmed stretches, each with a node that agrees."""
-        undisputed = between_all(self.complete, [span for span, _ in self.disputed])
+        undisputed = without(self.complete, [span for span, _ in self.disputed])
         for span, node in self.agreed:
             others = [x.span for x in self.answers if node.is_independent_of(x.node)]
             yield from ((part, node) for part in overlap([span], overlap(undisputed, others)))
 
     def incomplete(self, start: int, end: int) -> list[Span]:
         """Return the parts of [start, end) that aren't complete."""
-        return between(self.complete, self._since(start, end), end)
+        return gaps_in(self.complete, self._since(start, end), end)
 
     def missing(self, start: int, end: int) -> list[Span]:
         """Return the parts of [start, end) that no node answered for."""
-        return between(self.answered, self._since(start, end), end)
+        return gaps_in(self.answered, self._since(start, end), end)
 
     def _since(self, start: int, end: int) -> int:
         """Return `start`, or the first block if that is later: nothing happened before it."""
@@ -277,7 +277,7 @@ class Evidence:
         """
         if self.filters != newer.filters:
             raise ValueError("evidence of different accounts can't be joined")
-        added = _outside(newer.answers, between_all(self.reached, newer.reached))
+        added = _outside(newer.answers, without(self.reached, newer.reached))
         replaced = [answer.span for answer in added]
         confirmed = _inside(self.answers, overlap(replaced, self.confirmed))
         agreed = [*self.agreed, *((answer.span, answer.node) for answer in confirmed)]
@@ -319,7 +319,7 @@ class Evidence:
             Whether the node was asked just now. An older answer doesn't remove a dispute.
         """
         shared = joined(shared)
-        agreed = [(span, node) for span in between_all(shared, differing)]
+        agreed = [(span, node) for span in without(shared, differing)]
         disputed = [(span, node) for span in overlap(shared, differing)]
         older = _without(self.disputed, shared, node) if is_new else self.disputed
         return replace(
@@ -363,7 +363,7 @@ def _without(verdicts: Verdicts, spans: Sequence[Span], of: Node | None = None) 
     return tuple(
         (part, node)
         for span, node in verdicts
-        for part in (between(spans, *span) if of in {None, node} else [span])
+        for part in (gaps_in(spans, *span) if of in {None, node} else [span])
     )
 
 

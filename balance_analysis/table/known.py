@@ -31,13 +31,13 @@ from balance_analysis.table.moments import (
     EVER,
     Instant,
     Span,
-    between,
-    between_all,
     clipped,
+    gaps_in,
     iso_text,
     joined,
     overlap,
     to_microseconds,
+    without,
 )
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Ints, Mask, are_heads
 from balance_analysis.table.text import spans_text
@@ -227,7 +227,7 @@ def to_known(intervals: Stated) -> Known:
 def gaps_of(metadata: Mapping[str, Any]) -> list[Span]:
     """Return the parts of a load's interval that aren't known, according to its metadata."""
     bounds = (to_microseconds(metadata[name]) for name in (START_KEY, END_KEY))
-    return between(read_notes(metadata).known or (), *bounds)
+    return gaps_in(read_notes(metadata).known or (), *bounds)
 
 
 class _Shared(list[list[str]]):
@@ -391,7 +391,7 @@ def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
         _note(table, {**_known_json(reduce(overlap, spans)), EVIDENCE_KEY: None}, start, end)
     known = read_notes(table.attrs[ATTRS_KEY]).known or ()
     are_same = len({*filters}) == 1 and len(filters) == len(parts)
-    if not are_same and between_all(joined(itertools.chain(*spans)), known):
+    if not are_same and without(joined(itertools.chain(*spans)), known):
         logger.warning(
             "concatenated tables cover different accounts, so changes are known only in %s; "
             "select the accounts that all have before you concatenate",

@@ -14,7 +14,7 @@ Span = tuple[int, int]
 EVER: Final = (-(1 << 62), 1 << 62)
 """An interval that contains every moment."""
 
-Moments = tuple[dt.datetime, dt.datetime]
+Interval = tuple[dt.datetime, dt.datetime]
 """A span as datetimes in UTC."""
 
 _Moment = TypeVar("_Moment", int, dt.datetime)
@@ -57,7 +57,7 @@ def clipped(
             yield begin, stop
 
 
-def between(spans: Iterable[Span], start: int, end: int) -> list[Span]:
+def gaps_in(spans: Iterable[Span], start: int, end: int) -> list[Span]:
     """Return the parts of [start, end) that no span covers, in time order."""
     gaps: list[Span] = []
     for first, last in [*joined(spans), (end, end)]:
@@ -73,10 +73,10 @@ def overlap(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
     return [part for span in joined(spans) for part in clipped(others, *span)]
 
 
-def between_all(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+def without(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
     """Return the parts of spans that other spans don't cover."""
     others = joined(others)
-    return [part for span in spans for part in between(others, *span)]
+    return [part for span in spans for part in gaps_in(others, *span)]
 
 
 def bounds_of(spans: Sequence[Span]) -> Span:
@@ -170,12 +170,12 @@ def from_microseconds(microseconds: int) -> dt.datetime:
     return EPOCH + dt.timedelta(microseconds=microseconds)
 
 
-def to_moments(spans: Iterable[Span]) -> tuple[Moments, ...]:
+def to_intervals(spans: Iterable[Span]) -> tuple[Interval, ...]:
     """Return spans of microseconds as spans of datetimes, in UTC."""
     return tuple((from_microseconds(start), from_microseconds(end)) for start, end in spans)
 
 
-def to_spans(intervals: Iterable[Moments]) -> list[Span]:
+def to_spans(intervals: Iterable[Interval]) -> list[Span]:
     """Return spans of datetimes as spans of microseconds."""
     return [(to_microseconds(start), to_microseconds(end)) for start, end in intervals]
 

@@ -16,7 +16,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
-from balance_analysis.table.moments import Moments, Span, moment_text, range_text, to_utc
+from balance_analysis.table.moments import Interval, Span, moment_text, range_text, to_utc
 
 _USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")
 _PARAMETER: Final = re.compile(
@@ -68,7 +68,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(by_case[text] for text in near)}?" if near else ""
 
 
-def spans_text(spans: Sequence[Span | Moments]) -> str:
+def spans_text(spans: Sequence[Span | Interval]) -> str:
     """Return spans as readable text: the first few, and the number of others."""
     return list_text([range_text(*span) for span in spans])
 
