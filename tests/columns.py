@@ -47,7 +47,7 @@ def known_of(table):
 
 
 def note_known(table, known, *, nothing_before=False):
-    """Note in a table's attrs which intervals are known, as a load does."""
+    """Note the known intervals in a table's attrs, as a load does."""
     noted = {
         **table.attrs.get(ATTRS_KEY, {}),
         "known": [[from_microseconds(bound).isoformat() for bound in span] for span in known],
@@ -63,6 +63,6 @@ def note_evidence(table, known, evidence, **how):
 
 
 def lacking(noted):
-    """Return what of its interval a load doesn't know, by its attrs."""
+    """Return the unknown stretches of a load's interval, from its attrs."""
     known = [tuple(map(to_microseconds, interval)) for interval in noted["known"]]
     return uncovered(known, *(to_microseconds(noted[name]) for name in ("start", "end")))

@@ -30,13 +30,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
-    """Spare the process that only starts others what tests need."""
+    """Import the fixtures, except in a process that only starts others."""
     if config.getoption("dist") == "no":
         config.pluginmanager.import_plugin("tests.fixtures")
 
 
 def pytest_collection(session):
-    """Let each process begin with modules of its own, so that one of them compiles each."""
+    """Let each process begin with different modules, so that only one compiles each module."""
     own = getattr(session.config, "workerinput", {"workerid": "gw0", "workercount": 1})
     paths = [path for name in session.config.args for path in Path(name).rglob("test_*.py")]
     for path in sorted(paths)[int(own["workerid"][2:]) :: own["workercount"]]:
@@ -45,7 +45,7 @@ def pytest_collection(session):
 
 
 def pytest_collection_finish():
-    """Leave out what stays until the end when garbage is looked for, and look less often."""
+    """Collect garbage less often, and without the objects that stay until the end."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)

@@ -29,7 +29,7 @@ def both(one, other):
 
 
 def uncovered(spans, start, end):
-    """Return the parts of [start, end) that are in none of some spans."""
+    """Return the parts of [start, end) that no span covers."""
     there = []
     for first, last in [*sorted(spans), (end, end)]:
         if start < min(first, end):
@@ -39,7 +39,7 @@ def uncovered(spans, start, end):
 
 
 def moment_text(count):
-    """Return microseconds as messages write them: seconds only where there are some."""
+    """Return microseconds as in messages: seconds only if they aren't 0."""
     return from_microseconds(count).replace(tzinfo=None).isoformat().removesuffix(":00") + "Z"
 
 

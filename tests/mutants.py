@@ -29,7 +29,7 @@ LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__")
 
 
 def faults(tree):
-    """Return of each small fault of a module its line, what it changes, and the module with it."""
+    """Return a module's small faults: each with its line, its change, and the faulty module."""
     made = []
     for node in ast.walk(tree):
         if broken := _broken(node):
@@ -57,7 +57,7 @@ def _broken(node):
 
 
 def survivors(module, *, count, seed, tests):
-    """Yield of each fault whether the tests noticed it, its line, and what it changes."""
+    """Yield whether the tests noticed each fault, with its line and its change."""
     with tempfile.TemporaryDirectory() as scratch:
         copied = Path(scratch) / "project"
         shutil.copytree(ROOT, copied, ignore=LEFT_OUT)
@@ -72,7 +72,7 @@ def survivors(module, *, count, seed, tests):
 
 
 def _run(folder, tests):
-    """Return whether a test fails; one that takes ten minutes does."""
+    """Return whether a test fails or takes ten minutes."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "auto", *tests]
     try:
         done = subprocess.run(

@@ -49,7 +49,7 @@ def as_written(kind: object, *_: object) -> object:
 
 
 def build(folder: Path) -> None:
-    """Write a page for each public module, and what its search needs."""
+    """Write a page for each public module, and the index of the search."""
     pdoc.doc.safe_eval_type = pdoc.doc_types.safe_eval_type = as_written
     pdoc.doc_pyi.find_stub_file = lambda _: None  # the stub only says where names are from
     # The keys of a TypedDict that extends another are in none of its bases.
@@ -86,12 +86,12 @@ def page_of(title: str, rooms: set[str]) -> pdoc.doc.Module:
 
 
 def room_of(value: object) -> str:
-    """Return the room of a public name; that of a constant is `table`."""
+    """Return the package of a public name; constants belong to `table`."""
     return getattr(value, "__module__", "balance_analysis.table.schema").split(".")[1]
 
 
 def index_of(pages: dict[str, pdoc.doc.Module]) -> str:
-    """Return the first page: all names by what they are for."""
+    """Return the first page: all names by purpose."""
     parts = []
     for title, page in pages.items():
         place = f"{page.fullname.replace('.', '/')}.html"
@@ -102,7 +102,7 @@ def index_of(pages: dict[str, pdoc.doc.Module]) -> str:
 
 
 def said_of(constant: str) -> str:
-    """Return what stands below a constant in the module that it is imported from."""
+    """Return a constant's docstring, from the module that defines it."""
     ours = (module for name, module in sys.modules.items() if name.startswith("balance_analysis."))
     texts = (pdoc.doc_ast.walk_tree(module).var_docstrings.get(constant) for module in ours)
     return next(filter(None, texts), "")

@@ -19,7 +19,7 @@ __all__ = ["CHANGES", "LIMITS", "Answer", "Service", "answering", "application",
 
 @contextmanager
 def serving(archive, **options):
-    """Serve an archive from this process, whose address the `with` block gets."""
+    """Serve an archive from this process; yield the address."""
     with serve(application(archive, **options)) as url:
         yield url
 
@@ -74,7 +74,7 @@ class Service:
         return answer.json()["balances"]
 
     def pages(self, items):
-        """Yield the pages of a list, each asked for when it is wanted."""
+        """Yield the pages of a list, each requested when it is needed."""
         asked, more = dict(items), True
         while more:
             page = self.page(asked)
@@ -99,6 +99,6 @@ class Service:
 
 @contextmanager
 def answering(archive, **options):
-    """Give the service over an archive to a `with` block, without a socket."""
+    """Yield the service over an archive, without a socket."""
     with asyncio.Runner() as runner:
         yield Service(application(archive, **options), runner)

@@ -56,7 +56,7 @@ def _read_module(path, folder):
 
 
 def _body_lines(tree):
-    """Yield the lines of functions but their signatures; nested functions are the outer one's."""
+    """Yield the lines of functions without signatures; nested functions are the outer one's."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, FUNCTIONS):
             yield from range(node.body[0].lineno, node.end_lineno + 1)
@@ -75,7 +75,7 @@ def _inner_names(node):
 
 
 def _lines(text, tree):
-    """Return which lines are code and which docstring; comments and blank ones are neither."""
+    """Return the lines of code and those of docstrings; comments and blank lines are neither."""
     code = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.string.strip() and token.type != tokenize.COMMENT:
@@ -90,7 +90,7 @@ def _lines(text, tree):
 
 
 def table(modules):
-    """Return the counts of each room and of all, as lines."""
+    """Return the counts of each package and the total, as lines."""
     rooms = defaultdict(list)
     for module in modules:
         rooms[module.room].append(module)
@@ -141,7 +141,7 @@ def _users(modules, pattern):
 
 
 def exceeded(root):
-    """Yield the figures that rose, each beside what it may be."""
+    """Yield the figures that rose, each with its limit."""
     allowed = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["size"]
     measured = measure(read_package(root / PACKAGE), read_package(root / "tests"))
     for name, most in allowed.items():

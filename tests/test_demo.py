@@ -18,7 +18,7 @@ from tests.cli.running import run
 
 @pytest.fixture(scope="module")
 def demos(tmp_path_factory):
-    """The folder of a demo that ran twice, and what the command said each time."""
+    """The folder of a demo that ran twice, and the command's output of each run."""
     folder = tmp_path_factory.mktemp("a demo")
     with contextlib.chdir(folder):
         said = [run("demo", "--out", "a demo").stderr for _ in range(2)]

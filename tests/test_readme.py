@@ -137,7 +137,7 @@ PANDAS = re.findall(r"^\| `(.+?)`( \(rounds\))? \| (.+) \|$", TABLE, re.MULTILIN
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory):
-    """What stands in the quickstart, in a folder of its own."""
+    """The names that the quickstart defines, run in its own folder."""
     folder = tmp_path_factory.mktemp("pandas")
     table = ba.read_parquet(SAMPLE, assets=demo.sample_assets())[::60]
     ba.write_parquet(table, folder / "changes.parquet")

@@ -23,7 +23,7 @@ REST = {
 
 
 def functions(first):
-    """Return the public functions of a first argument, each with what else it needs."""
+    """Return the public functions of a first argument, each with its other arguments."""
     for name in ba.__all__:
         function = getattr(ba, name)
         if inspect.isfunction(function):
@@ -38,7 +38,7 @@ def functions(first):
 
 
 def computing():
-    """Return the functions that take a table or an archive, but for those that need two moments."""
+    """Return the functions that take a table or an archive, except those that need two moments."""
     for case in functions({"source"}):
         function, _ = case.values
         if ".analysis." in function.__module__ and function is not ba.compare:

@@ -12,18 +12,18 @@ import balance_analysis as ba
 
 @contextlib.contextmanager
 def sleeping(sleep: Callable[[float], None]) -> Iterator[None]:
-    """Give clients that are made meanwhile, those of commands too, another default of `sleep`."""
+    """Change the default `sleep` of clients made meanwhile, also of those in commands."""
     defaults = {**ba.Client.__init__.__kwdefaults__, "sleep": sleep}
     with mock.patch.object(ba.Client.__init__, "__kwdefaults__", defaults):
         yield
 
 
 def dont_wait(_: float) -> None:
-    """Sleep in no time."""
+    """Return at once instead of sleeping."""
 
 
 def eventually(is_so: Callable[[], object]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     until = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < until

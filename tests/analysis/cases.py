@@ -52,16 +52,16 @@ class Case:
     Attributes
     ----------
     function, expected
-        The function of a table, and that of a world, a grid and columns to group by.
+        The function of a table, and its loop over a world, a grid and columns to group by.
     columns
-        The columns of its result behind the ids; a number of them in a wide layout.
+        The result's columns after the ids; in a wide layout, their number.
     bounds
-        What it takes of a grid: its "points"; its "periods", so that it takes no frequency as well;
-        the "interval" alone; two "moments"; "nothing".
+        The parts of a grid that it takes: its "points"; its "periods", so that the frequency is
+        optional; the "interval" alone; two "moments"; "nothing".
     by
-        What it groups by: anything that is drawn, or these columns.
+        The columns to group by: drawn ones, or these.
     amounts
-        The balances that it is tried on.
+        The balances that it is tested with.
     """
 
     function: Callable[..., Any]
@@ -95,7 +95,7 @@ class Case:
         return {name: kinds.get(name, AMOUNT).format(zone=zone) for name in names}
 
     def grids(self, scale=1):
-        """Draw what it may be asked of rows that lie some microseconds apart."""
+        """Draw grids for rows that lie some microseconds apart."""
         return _grids(self.bounds, scale)
 
 

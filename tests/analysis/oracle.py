@@ -23,7 +23,7 @@ TOO_LARGE = 10**38
 
 
 def fit(rows):
-    """Return rows, or raise where an amount that they have has more than 38 digits."""
+    """Return rows, or raise if an amount in them has more than 38 digits."""
     for amount in (value for row in rows for value in row if isinstance(value, int)):
         if abs(amount) >= TOO_LARGE:
             raise OverflowError(f"{amount} has more than 38 digits")
@@ -32,7 +32,7 @@ def fit(rows):
 
 @dataclass(frozen=True)
 class Account:
-    """What is known of one account: its rows, ascending, and what it held before them.
+    """What is known about one account: its rows, ascending, and its balance before them.
 
     It held `held` since the moment `since`, `None` where that is the moment `first`, from which on
     anything is known. `intervals` are those in which every change is seen, `None` where that is
@@ -105,7 +105,7 @@ def _deltas(account):
 
 @dataclass(frozen=True)
 class Holder:
-    """Accounts that count as one: what they hold is known only where all of them are."""
+    """Accounts that count as one: their sum is known only where each balance is known."""
 
     members: tuple[Account, ...]
 
@@ -136,9 +136,9 @@ class Holder:
         return Fraction(held, length or 1), Fraction(length, end - start)
 
     def flow(self, start, end, *, internal):
-        """Return inflow, outflow, net and what moved inside; what is unknown counts as nothing.
+        """Return inflow, outflow, net and internal flow; unknown flows count as 0.
 
-        Unless what moved inside is asked for, it is in and out as well.
+        Unless `internal` is set, internal flow counts as both inflow and outflow.
         """
         blocks = defaultdict(list)
         for place, member in enumerate(self.members):
@@ -154,7 +154,7 @@ class Holder:
         return all(member.has_all(start, stop) for member in self.members)
 
     def total(self, when):
-        """Return the sum of what is known, and how many of its accounts are known and unknown."""
+        """Return the sum of the known balances, and the numbers of known and unknown accounts."""
         levels = [member.shown(when) for member in self.members]
         known = [level for level in levels if level is not None]
         return sum(known) if known else None, len(known), len(levels) - len(known)
@@ -162,14 +162,14 @@ class Holder:
 
 @dataclass(frozen=True)
 class World:
-    """What a table holds and knows.
+    """A table's rows, and the intervals in which it has every change.
 
     Attributes
     ----------
     rows
         The rows from `begin` on.
     opening
-        What was held before `begin`: {account: (balance, time)}.
+        The balances before `begin`: {account: (balance, time)}.
     known
         The known intervals; `None` where nothing is stated.
     nothing_before
@@ -234,7 +234,7 @@ class World:
         return {group: Holder(tuple(members[group])) for group in sorted(members)}
 
     def without(self, dropped):
-        """Return the world of a table that some rows, as (account, time), were taken out of."""
+        """Return the world of a table after some rows, as (account, time), were removed."""
         rows = [row for row in self.rows if (row[:4], row[4]) not in dropped]
         opening = {key: x for key, x in self.opening.items() if (key, x[1]) not in dropped}
         return replace(
@@ -341,7 +341,7 @@ def local(time, zone):
 
 
 def midnight(day, zone):
-    """Return a day's first moment; where the clock skips midnight, that to which it is put on."""
+    """Return a day's first moment, which is after midnight if the clock skips midnight."""
     return to_microseconds(dt.datetime.combine(day, dt.time(), tzinfo=zone))
 
 
@@ -363,7 +363,7 @@ class Grid:
         return self._edges(world)[1]
 
     def own(self, times):
-        """Return these times where they are in the interval, and its start, if it has one."""
+        """Return the times that lie in the interval, and the interval's start, if it has one."""
         times = {*times}
         start = min(times, default=0) if self.start is None else self.start
         inside = {x for x in times if start <= x and (self.end is None or x < self.end)}
@@ -466,7 +466,7 @@ def flows(world, grid, by=KEY, *, full=False, internal=False):
 
 
 def averages(world, grid, by=KEY, *, partial=False):
-    """Return averages; of parts of periods too, with their shares, if that is asked for."""
+    """Return averages; on request also of parts of periods, with their shares."""
     result = []
     for key, holder in world.holders(by).items():
         for start, end in grid.periods(world):
@@ -512,7 +512,7 @@ def totals(world, grid, by):
 
 
 def shares(world, grid, by):
-    """Return totals, with the part that they are of the asset's."""
+    """Return totals and their shares of the asset's total."""
     assets, place = world.holders(["asset_id"]), list(by).index("asset_id")
     result = []
     for *group, time, total, known, unknown in totals(world, grid, by):
@@ -579,7 +579,7 @@ def _summary(holder, start, end):
 
 
 def ranked_holders(world, grid, by, n=None):
-    """Return who holds how much of each asset at the grid's start, the largest first."""
+    """Return the holders of each asset at the grid's start and their balances, largest first."""
     when, place, rows = grid.start, list(by).index("asset_id"), []
     for key, holder in world.holders(by).items():
         total, known, unknown = holder.total(when)
@@ -617,7 +617,7 @@ def comparison(world, grid, by):
 
 
 def differences(world, entries):
-    """Return what differs from a list of (account, time, net), and how much can't be compared."""
+    """Return the differences from some (account, time, net), and how many can't be compared."""
     nets = defaultdict(int)
     for key, time, net in entries:
         nets[key, time] += net

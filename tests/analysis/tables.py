@@ -88,9 +88,9 @@ def cells_of(wide):
 
 
 def dtypes_of(frame, table):
-    """Return the names and dtypes of a result's columns, once its categories are as they must be.
+    """Check a result's categories, and return the names and dtypes of its columns.
 
-    These are the ids that it has, or that all accounts of the table have.
+    The categories are the ids of the result, or of all accounts of the table.
     """
     for name in frame.select_dtypes("category"):
         categories = frame[name].cat.categories
@@ -102,7 +102,7 @@ def dtypes_of(frame, table):
 
 
 def outcome(function, *args):
-    """Return what a function returns, or that an amount is too large to be one."""
+    """Return a function's result, or its error about an amount that is too large."""
     try:
         return function(*args)
     except OverflowError as error:
@@ -112,7 +112,7 @@ def outcome(function, *args):
 
 
 def opened(world, *cuts, dropped=()):
-    """Return the table of a world: an interval of it, of that one, and so on, without some rows."""
+    """Return the table of a world, cut to one interval after another, without some rows."""
     before = [(*account, since, balance) for account, (balance, since) in world.opening.items()]
     table = table_of([*world.rows, *before])
     begin = instant(world.begin)
@@ -146,7 +146,7 @@ def many_rows(count=2000):
 
 
 def edge_rows():
-    """Return rows whose balances lie at the edges of their machine words, in all pairs."""
+    """Return rows with every pair of balances at the edges of machine words."""
     edges = [
         sign * 2**bits + off for bits in (63, 64, 96) for sign in (1, -1) for off in (-1, 0, 1)
     ]
@@ -155,7 +155,7 @@ def edge_rows():
 
 
 def disorder(table, rng):
-    """Return a table's rows in any order, some twice, or the table in another make, or as it is."""
+    """Return a table's rows in any order, some twice, or the table in another form, or as it is."""
     rows = table.copy()
     match rng.randrange(5):
         case 0:
@@ -179,7 +179,7 @@ def disorder(table, rng):
 
 @contextmanager
 def in_blocks(size):
-    """Work on so many rows at once: few make many blocks of a small table."""
+    """Set the number of rows that are processed at once: a small one makes many blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("balance_analysis.analysis.steps.BLOCK", size)
         patch.setattr("balance_analysis.analysis.totals.AT_ONCE", size)
@@ -191,7 +191,7 @@ def instant(microseconds):
 
 
 def asked(grid):
-    """Return a grid as the arguments that ask for it."""
+    """Return a grid as the arguments of a function."""
     bounds = {"start": instant(grid.start), "end": instant(grid.end)}
     zone = {} if grid.zone == "UTC" else {"tz": grid.zone}
     return {"freq": grid.freq and grid.freq.text, **bounds, **zone}
@@ -241,7 +241,7 @@ groupings = st.sets(st.sampled_from(ACCOUNT_KEY[1:]), max_size=2).flatmap(
 
 @st.composite
 def own_groupings(draw):
-    """Draw columns to group by, as they are asked for and as a result has them.
+    """Draw columns to group by, as an argument and as columns of the result.
 
     A first `asset_id` may be left out, and a column `desk` may stand for the party.
     """
@@ -292,7 +292,7 @@ maybe_gaps, maybe_bad = st.none() | gaps, st.just(()) | bad_rows
 
 @st.composite
 def worlds(draw, amounts=moderate):
-    """Draw what a table has and knows."""
+    """Draw a table's rows and known intervals."""
     rows, opening = draw(books(amounts))
     known = draw(maybe_gaps)
     bad = draw(maybe_bad) if known else ()
@@ -324,7 +324,7 @@ def fixed_grids(scale=1, freqs=None):
 
 
 def _grid(start, end, freq, zone="UTC"):
-    """Return a grid with these bounds, put right where they leave nothing."""
+    """Return a grid with these bounds, moved apart if they contain nothing."""
     if None not in (start, end) and start >= end:
         start, end = end, start + 1
     return Grid(freq, start, end, zone)

@@ -40,7 +40,7 @@ def test_the_order_of_categories_does_not_decide_the_order_of_rows(table):
 
 
 def without(column):
-    """Return a function that takes a value out of the middle row of a table."""
+    """Return a function that removes a value from the middle row of a table."""
 
     def take_out(table):
         table.loc[1, column] = pd.NaT if column == "timestamp" else pd.NA
@@ -50,7 +50,7 @@ def without(column):
 
 
 def with_first(balance):
-    """Return a function that puts another row of the first account and moment in front."""
+    """Return a function that prepends another row of the first account and moment."""
 
     def put_in_front(table):
         balances = pd.array([balance, *table["balance"]], dtype=BALANCE_DTYPE)

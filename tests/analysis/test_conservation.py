@@ -45,7 +45,7 @@ def flow_frame(entries):
 
 
 def differences(table, entries):
-    """Return the records of a comparison, and how much was not compared."""
+    """Return the records of a comparison, and the number of rows not compared."""
     result = ba.reconcile(table, flow_frame(entries))
     assert list(dtypes_of(result, table).items()) == list(CASE.dtypes().items())
     return records(result), result.attrs[ATTRS_KEY]["not_compared"]
@@ -84,7 +84,7 @@ def test_rows_and_flows_are_compared_where_all_rows_of_an_account_are_known(
 
 
 def of_asset(table, world, asset, how):
-    """Return the part of a table that is of an asset; accounts that it may lack count as lost."""
+    """Return a table's rows of an asset; accounts that may be missing count as lost."""
     rows = [row for row in world.rows if row[0] == asset]
     opening = {key: held for key, held in world.opening.items() if key[0] == asset}
     own = replace(world, rows=rows, opening=opening)

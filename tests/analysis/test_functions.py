@@ -62,7 +62,7 @@ sizes = st.sampled_from([1, 1 << 17])
 def test_a_result_is_that_of_a_loop_over_integers(names, data, rng, size, groups):
     """Of any rows in any order, openings, gaps, bad rows, intervals, lost rows, groups, bounds.
 
-    A column `desk` of the table says as much as the party, and is NA where that is network.
+    The table's column `desk` groups as the party does, and is NA for the party `network`.
     """
     grids = [data.draw(CASES[name].grids()) for name in names]
     table, world = data.draw(tables(data.draw(st.sampled_from([CASES[names[0]].amounts, near]))))
@@ -77,7 +77,7 @@ def test_a_result_is_that_of_a_loop_over_integers(names, data, rng, size, groups
 
 
 def in_groups(expected, world, grid, by):
-    """Return what is expected of groups, by the party where the table's own column says that."""
+    """Return the expected result of groups; the column `desk` stands for the party."""
     rows = expected(world, grid, ["party_id" if name == "desk" else name for name in by])
     if "desk" not in by:
         return rows

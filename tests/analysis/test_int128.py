@@ -34,14 +34,14 @@ few = st.lists(numbers, min_size=1, max_size=4).flatmap(
 
 @st.composite
 def runs(draw, amounts):
-    """Draw amounts, and where runs of them begin."""
+    """Draw amounts, and the starts of runs of them."""
     values = draw(amounts)
     starts = draw(st.sets(st.integers(0, len(values) - 1)).map(lambda places: {0, *places}))
     return values, np.array(sorted(starts))
 
 
 def summable(values):
-    """Return integers as words in which they can be added and subtracted."""
+    """Return integers as words that can be added and subtracted."""
     return int128.summable(int128.words_from(list(values)))
 
 

@@ -50,13 +50,13 @@ def at(hour):
 
 
 def made(rows=ROWS, known=A_WEEK, *, nothing_before=False):
-    """Return a table that notes its rows, as all do that are loaded or read."""
+    """Return a table that notes its rows, as loaded and read tables do."""
     return opened(World(rows, {}, known, nothing_before or known is None))
 
 
 @contextmanager
 def warnings_of_rows():
-    """Collect what is said of rows that were taken out."""
+    """Collect the warnings about removed rows."""
     said = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
@@ -70,7 +70,7 @@ def warnings_of_rows():
 
 
 def silently(function, *args):
-    """Return what a function returns, which says nothing of lost rows."""
+    """Return a function's result, and check that it doesn't warn of lost rows."""
     with warnings_of_rows() as said:
         result = function(*args)
     assert not said
@@ -453,7 +453,7 @@ def of_file(table, path):
 
 
 def middle(begin, **how):
-    """Return a table that begins in the middle, without openings if nothing else is said."""
+    """Return a table that begins in the middle, by default without openings."""
     rows = pd.DataFrame(table_of([(*GENERAL, begin, 1), (*OTHER, begin + DAY, 2)]))
     known = [(instant(begin), instant(begin + 4 * DAY))]
     return ba.to_table(rows, known=known, start=instant(begin), **how)

@@ -39,12 +39,12 @@ def days(made):
 
 @pytest.fixture(scope="session")
 def torn(made):
-    """One with a gap in March and an unproven beginning of April, and of an awkward name."""
+    """An archive with an awkward name, a gap in March and an unproven beginning of April."""
     return made("it's [a] *.folder", torn_apart)
 
 
 class Front:
-    """S3 that does one request at a time, as a store must, and what a test makes of it."""
+    """S3 that handles one request at a time, as a store must, and that a test can change."""
 
     def __init__(self, s3):
         self.s3 = s3
@@ -88,7 +88,7 @@ class Front:
 
 @pytest.fixture(scope="session", autouse=True)
 def _descriptions_read_once():
-    """Spare each client its own reading of what S3 is, which takes most of its making."""
+    """Cache the description of S3, whose reading takes most of a client's start."""
     load = functools.cache(JSONFileLoader().load_file)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JSONFileLoader, "load_file", lambda _, path: load(path))
@@ -126,7 +126,7 @@ def front(serving, monkeypatch):
 
 @pytest.fixture
 def address(front, serving, request):
-    """Where an archive may be made, in a bucket of the test's own."""
+    """An address for an archive, in the test's own bucket."""
     bucket = request.node.name.replace("_", "-").split("[")[0][-60:].strip("-")
     requests.put(f"http://{serving[1]}/{bucket}", timeout=20).raise_for_status()
     return f"s3://{bucket}/a?endpoint_override={serving[1]}&scheme=http&region=us-east-1"

@@ -68,7 +68,7 @@ def node_of(rows: Sequence[Row], *, head: int = END, **options: Any) -> Loopback
 
 
 def knowing(rows: list[Row], since: int = START, head: int = END, **options: Any) -> LoopbackNode:
-    """Return a node that forgot what was before `since`, and has no block beyond `head`."""
+    """Return a node that forgot the rows before `since`, and has no block beyond `head`."""
     return node_of(matching(rows, start=since, end=head), head=head, **options)
 
 
@@ -98,25 +98,25 @@ def run_export(
 
 
 def mend(node: LoopbackNode, folder: Path, **options: Any) -> Repaired:
-    """Repair an archive by a node."""
+    """Repair an archive from a node."""
     with client_of(node) as client:
         return repair(client, folder, **options)
 
 
 def loaded(source: Source, start: Moment = START, end: Moment = END, **how: Any) -> pd.DataFrame:
-    """Return what a load gives; bounds are microseconds or as a load takes them."""
+    """Load a table; bounds are microseconds or as a load takes them."""
     bounds = [from_microseconds(at) if isinstance(at, int) else at for at in (start, end)]
     with client_of(source) as client:
         return load_balance_changes(client, start=bounds[0], end=bounds[1], **how)
 
 
 def state_of(folder: Path) -> Manifest:
-    """Return what an archive's manifest says."""
+    """Return an archive's manifest."""
     return read_manifest(Archive(folder).store)
 
 
 def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Change what an archive's manifest says, as a writer would that means it."""
+    """Change an archive's manifest, with a valid digest."""
     content = json.loads((folder / "_archive.json").read_bytes())
     del content["sha256"]
     edit(content)
@@ -124,14 +124,14 @@ def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Non
 
 
 def spans_of(folder: Path) -> list[tuple[int, int, bool]]:
-    """Return the answered stretches and whether each is complete, whoever was asked, and when."""
+    """Return the answered stretches and whether each is complete, without nodes and times."""
     evidence = state_of(folder).evidence
     complete = [(start, end, True) for start, end in evidence.complete]
     return sorted([*complete, *((start, end, False) for start, end in evidence.unproven)])
 
 
 def content_of(folder: Path, *names: str) -> dict[str, bytes]:
-    """Return the files with their bytes: those whose names begin so, else all but a run's own."""
+    """Return the files and their bytes: those with a prefix, else all except a run's own."""
     files = [path for path in Path(folder).rglob("*") if path.is_file()]
     there = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
     return {
@@ -142,13 +142,13 @@ def content_of(folder: Path, *names: str) -> dict[str, bytes]:
 
 
 def reports(folder: Path) -> list[dict[str, Any]]:
-    """Return what the reports of an archive's runs say, the newest first."""
+    """Return the records of an archive's runs, newest first."""
     paths = sorted(folder.glob("_runs/*.json"), reverse=True)
     return [json.loads(path.read_text()) for path in paths]
 
 
 def lasting(folder: Path) -> tuple[Any, ...]:
-    """Return what two archives of the same rows have in common, byte for byte."""
+    """Return the files that are equal, byte for byte, in two archives of the same rows."""
     state = state_of(folder)
     files = content_of(folder, "changes/", "_checkpoints/")
     return files, spans_of(folder), state.query, state.files, state.checkpoints, state.pending
@@ -175,7 +175,7 @@ def assert_holds(folder: Path, rows: list[Row], *, whole: tuple[int, int] | None
 
 @contextlib.contextmanager
 def unchanged(folder: Path) -> Iterator[None]:
-    """Check that no file of an archive is another one afterwards, and none is new."""
+    """Check that afterwards no file of an archive has changed, and none is new."""
     before = content_of(folder)
     yield
     assert content_of(folder) == before

@@ -47,7 +47,7 @@ def expected(whole):
 
 
 def errors_of(folder, expected):
-    """Return the errors of all reads; one that is no error gives what it gave before."""
+    """Return the errors of all reads; a read without an error must return what it did before."""
     errors = []
     for name, read in READS.items():
         try:

@@ -21,7 +21,7 @@ ACCOUNTS = sorted({row.account for row in ROWS})
 
 
 def balance_of(archive, account, at):
-    """Return what `balance_at` gives for an account; `None` if it is unknown."""
+    """Return the result of `balance_at` for an account; `None` if it is unknown."""
     balances = ba.balance_at(archive, at)
     is_its = (balances[ba.ACCOUNT_KEY].astype(str) == [*account]).all(axis=1)
     return next(map(int, balances["balance"][is_its].dropna()), None)

@@ -60,7 +60,7 @@ def test_a_file_states_and_keeps_its_order_and_a_row_group_has_only_its_own_ids(
 
 
 def groups_of(archive):
-    """Return the row groups that are read of an archive."""
+    """Return the row groups that a read of an archive reads."""
     return [*archive.snapshot().scan(archive.filters).groups()]
 
 

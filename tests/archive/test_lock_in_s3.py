@@ -23,7 +23,7 @@ SECONDS = "balance_analysis.archive.lock.SECONDS"
 
 
 def put(address, note):
-    """Put a note in the lock's place, whoever holds it."""
+    """Write a lock's note, even if somebody holds the lock."""
     Archive(address).store.write("_lock.json", json.dumps(note).encode())
 
 
@@ -34,9 +34,9 @@ def archive(address):
 
 @contextlib.contextmanager
 def leased(archive, seconds=60.0, *, is_asleep=False):
-    """Hold the lock for so long at a time, and give what a write asks first.
+    """Hold the lock with a lease of this length, and yield the check before each write.
 
-    Who is asleep renews the lease by nothing but writes.
+    A sleeping holder renews the lease only by writes.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SECONDS, seconds)

@@ -16,7 +16,7 @@ from tests.moments import from_microseconds
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """An archive whose manifest has all that one can have."""
+    """An archive whose manifest has every field."""
     folder, rows = tmp_path_factory.mktemp("whole") / "a", spread_history(3, rows=40, accounts=9)
     spoil = spoilt(rows[20].to_json().__eq__)
     with node_of(rows, edit_row=spoil) as node, node_of(rows) as second:

@@ -24,7 +24,7 @@ FILE_KEY = ("party_id", "asset_id", "account_type", "market_id")
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_rounds():
-    """Merge accounts in rounds, and let them choose among the row groups of earlier files.
+    """Merge accounts in small rounds, so that later rounds choose among row groups.
 
     One task reads several files on any machine.
     """
@@ -40,7 +40,7 @@ def records(frame):
 
 
 def held_at(source, moment):
-    """Return what each account held at a moment, as far as it is known."""
+    """Return the known balances at a moment."""
     held = balance_at(source, from_microseconds(moment)).dropna(subset="balance")
     keys = held[list(ACCOUNT_KEY)].itertuples(index=False, name=None)
     return dict(zip(keys, map(int, held["balance"]), strict=True))

@@ -75,7 +75,7 @@ def test_a_damaged_report_is_named_and_skipped(*, node, folder, caplog, content)
 
 
 def put_reports(folder, count, *, outcome="complete", days=0):
-    """Put reports of runs beside those of an archive: one a minute, up to some days ago."""
+    """Add records of runs to an archive: one a minute, up to some days ago."""
     last, like, ids = dt.datetime.now(dt.UTC) - dt.timedelta(days=days), reports(folder)[0], []
     for number in range(count):
         began = last - dt.timedelta(minutes=number)

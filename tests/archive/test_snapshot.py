@@ -31,7 +31,7 @@ def answer_of(frame):
 
 
 def answered(archive, path, *, begin=lambda: None, **query):
-    """Return what the service answers of an archive; `begin` is called once it is up."""
+    """Return the service's answers about an archive; `begin` is called after the start."""
     with answering(archive) as service:
         begin()
         answer = service.get(query, path)
@@ -95,7 +95,7 @@ class States:
         return ba.Archive(folder)
 
     def answer(self, number, name):
-        """Return what a read gives in a state."""
+        """Return the result of a read in a state."""
         if (number, name) not in self.answers:
             self.answers[number, name] = ANSWERS[name](self.put(number, self.folder))
         return self.answers[number, name]
@@ -103,7 +103,7 @@ class States:
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory):
-    """The states while newer rows come, then older ones, then the proof of what a node forgot."""
+    """The states while newer rows come, then older ones, then the proof of forgotten ones."""
     folder = tmp_path_factory.mktemp("archive") / "a"
     states, month = States(folder), {"partition": "month"}
 
@@ -135,9 +135,9 @@ paces = st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 3, 99]))
 
 
 def check_answer(states, scratch, name, begin, pace):
-    """Check what is answered while an export commits before some looks at a file.
+    """Check the answer while an export commits before some reads of files.
 
-    A pace is how many states a commit goes on, and before how many of the first looks.
+    A pace is the number of states per commit, and the number of reads that commits precede.
     """
     now, (stride, commits) = begin, pace
 

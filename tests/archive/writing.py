@@ -15,7 +15,7 @@ def store_of(place):
 
 
 def begin(folder, partition="day", **query):
-    """Make an archive of nothing yet, bound to a query, and return what writes to it."""
+    """Make an empty archive, bound to a query, and return its writer."""
     bound = BoundQuery(_evidence((), query).filters, partition)
     writer = Writer(Archive(folder).store, bound)
     writer.write_manifest(writer.manifest)
@@ -23,12 +23,12 @@ def begin(folder, partition="day", **query):
 
 
 def writer_of(archive):
-    """Return what writes to an archive, or to one in a folder."""
+    """Return the writer of an archive, or of one in a folder."""
     return Writer(store_of(archive))
 
 
 def answered(span, source, asked_at, *, reached=True, height=None, **query):
-    """Return the evidence of one answer: its span in microseconds, who was asked, and when."""
+    """Return the evidence of one answer: its span in microseconds, its node and its time."""
     answer = {
         "span": span,
         "node": {"name": source, "origin": [source]},
@@ -40,7 +40,7 @@ def answered(span, source, asked_at, *, reached=True, height=None, **query):
 
 
 def _evidence(answers, query):
-    """Return evidence from what a manifest would say of it."""
+    """Return evidence from its JSON in a manifest."""
     filters = {name: ids if name == "asset_id" else sorted({*ids}) for name, ids in query.items()}
     return from_json({"filters": filters, "answers": answers})
 

@@ -34,7 +34,7 @@ PACKAGES = ("numpy", "pandas", "pyarrow", "msgspec", "polars", "duckdb")
 
 
 class Record(msgspec.Struct, rename={"load": "load before"}):
-    """What a part measured: when, of which commit, how busy the machine was before."""
+    """A part's measurements, with their time, the commit and the machine's load before."""
 
     figures: list[Figure]
     commit: str
@@ -96,7 +96,7 @@ def measure(name: str) -> None:
 
 
 def headline(records: dict[str, Record]) -> str:
-    """Return the one sentence that README has of speed."""
+    """Return README's sentence about speed."""
     values = {(figure.name, figure.unit): figure.value for figure in records["loads"].figures}
     took = values["500,000 rows, fetch, 4 workers", "s"]
     times = values["requests + json_normalize / fetch, 4 workers, seconds", "times"]

@@ -108,13 +108,13 @@ def explain_balance(archive: ba.Archive, party: str) -> object:
 
 
 def to_folder(function: Callable[..., Any], archive: ba.Archive, **options: object) -> None:
-    """Write what a function makes of the archive to a folder that goes afterwards."""
+    """Write a function's result for the archive to a temporary folder."""
     with tempfile.TemporaryDirectory(dir=Path(archive.uri).parent) as scratch:
         ba.over_accounts(function, archive, to=Path(scratch) / "result", **options)
 
 
 def of_asset(function: Callable[..., object], archive: ba.Archive) -> object:
-    """Do what takes the accounts of one asset, of eight."""
+    """Run functions of the accounts of one asset of eight."""
     return function(archive.select(asset_id=min(archive.snapshot().ids()["asset_id"])))
 
 
@@ -198,7 +198,7 @@ def measure(data: Path, rounds: int) -> Iterator[Figure]:
 
 
 def do(work: str, folder: str, party: str, file: str) -> None:
-    """Do one work and write how many seconds it took, once all is imported."""
+    """Run one function and write its seconds, imports excluded."""
     archive, small = ba.Archive(folder), Path(folder).with_name("small")
     make_archive(small, 50_000, 500)
     function: Any = READS.get(work) or (lambda archive, _: (FUNCTIONS | MORE)[work](archive))
@@ -210,7 +210,7 @@ def do(work: str, folder: str, party: str, file: str) -> None:
 
 
 def main(folder: Path, *works: str) -> int:
-    """Print what functions of an archive of many accounts cost, by default all of them."""
+    """Print the costs of functions of an archive of many accounts, by default of all."""
     archive = folder / "accounts"
     make_archive(archive, ROWS, MANY_ACCOUNTS)
     highest = 0.0

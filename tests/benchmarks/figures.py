@@ -147,7 +147,7 @@ def seconds(work: Callable[[], object], rounds: int) -> tuple[float, ...]:
 
 
 def ratios(ones: Sequence[float], others: Sequence[float]) -> tuple[float, ...]:
-    """Return how many times as much the one was as the other in each round."""
+    """Return the ratio of the two values of each round."""
     return tuple(one / other for one, other in zip(ones, others, strict=True))
 
 

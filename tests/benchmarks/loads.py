@@ -70,7 +70,7 @@ def cost_of(node: Node, command: list[str], target: Path) -> Cost:
 
 
 def measure(data: Path, rounds: int) -> Iterator[Figure]:
-    """Yield what loads cost beside the floor and beside a plain loop."""
+    """Yield the costs of loads, of the floor and of a plain loop."""
     with tempfile.TemporaryDirectory(dir=data) as scratch:
         yield from _whole_processes(Path(scratch), rounds)
         yield from _sizes(Path(scratch))

@@ -127,7 +127,7 @@ _T, _B, _DELTA = pl.col("timestamp"), pl.col("balance"), pl.col("delta")
 
 
 def in_polars(given: pa.Table) -> Works:
-    """Return the works of Polars, from a frame of its own to another."""
+    """Return the reconstructions in Polars, each from a frame to a frame."""
     frame = pl.from_arrow(given).with_columns(
         pl.col(ACCOUNT_KEY).cast(pl.String), _T.cast(pl.Int64), _B.cast(pl.Int128)
     )

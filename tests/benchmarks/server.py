@@ -37,7 +37,7 @@ CURSOR = "".join(random.Random(7).choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
 class History:
-    """Rows, sorted by time, with a place each: 0 for the oldest.
+    """Rows, sorted by time; the oldest has index 0.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class History:
     end
         Nanoseconds; all rows stand before.
     total
-        The sum of all balances: who has loaded them all exactly knows it.
+        The sum of all balances, to check a load.
     """
 
     def __init__(self, rows: int) -> None:

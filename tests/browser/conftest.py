@@ -85,7 +85,7 @@ def gapped(tmp_path_factory):
 
 @contextmanager
 def windows(chromium):
-    """Open addresses in windows of their own, which must neither complain nor ask anybody else."""
+    """Open each address in its own window, which must neither log an error nor ask other hosts."""
     pages, said = [], []
 
     def open_page(address, *, is_explorer=True, script="", **options):
@@ -120,7 +120,7 @@ def open_page(chromium):
 
 @pytest.fixture(scope="module")
 def visit(chromium):
-    """Show a link on the one page that is open at an address: what a page shows is its address."""
+    """Show a link's view on the page that is open at an address."""
     with windows(chromium) as open_page:
         pages, number = {}, itertools.count()
 
@@ -149,7 +149,7 @@ GO = """(link) => new Promise((done) => {
 
 
 def settle(page):
-    """Wait until the chart and the panel show what was asked for."""
+    """Wait until the chart and the panel show the requested view."""
     page.locator("main[aria-busy=false]").wait_for()
 
 

@@ -38,7 +38,7 @@ def draw(page, *series, start=BEGIN, end=BEGIN + DAY, **options):
 
 
 def inks(corners):
-    """What lines between corners cover: stretches that lie, by height, and stand, by place."""
+    """The ink of lines between corners: horizontal stretches by y, vertical ones by x."""
     lying, standing = set(), {}
     for (x, y), (to_x, to_y) in itertools.pairwise(corners):
         if x != to_x:

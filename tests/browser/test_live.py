@@ -63,7 +63,7 @@ CLIPBOARD = "() => navigator.clipboard.readText()"
 
 
 def click(locator):
-    """Click on a part of a page, and wait until the page shows what that asks for."""
+    """Click on a part of a page, and wait until the page shows the result."""
     locator.click()
     settle(locator.page)
 
@@ -174,7 +174,7 @@ def test_axe_finds_no_violation_and_checks_all_contrast(visit, axe, gapped):
 
 
 def cell(value, kind):
-    """A value of an answer, as the page writes it with all digits; `None` where it may differ."""
+    """An answer's value as the page writes it, with all digits; `None` if it may differ."""
     if kind in ("text", "ratio", "flag") or (value is None and kind == "moment"):
         return None
     if value is None:

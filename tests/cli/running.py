@@ -34,7 +34,7 @@ COMMANDS = {name: GROUP.get_command(None, name) for name in GROUP.list_commands(
 
 
 def invoke(arguments, env=None):
-    """Return how a command ended in this process, and what it printed."""
+    """Run a command in this process, and return its exit code and output."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
 
 
@@ -45,14 +45,14 @@ def run(*arguments, code=0, env=None):
 
 
 def write_to(stream, *arguments, **environment):
-    """Let a command that succeeds write to a stream of a caller, which sees what it is."""
+    """Run a successful command whose output goes to a given stream."""
     with mock.patch.dict(os.environ, environment), contextlib.redirect_stdout(stream):
         assert not app([*map(str, arguments)], standalone_mode=False)
     stream.flush()
 
 
 def on_a_terminal(*arguments, **environment):
-    """Return what a command that succeeds writes to a terminal."""
+    """Return a successful command's output on a terminal."""
     leader, follower = os.openpty()
     with ThreadPoolExecutor(1) as pool, os.fdopen(leader, "rb", buffering=0) as screen:
         shown = pool.submit(_read_all, screen)
@@ -84,7 +84,7 @@ def moment(microseconds):
 
 
 def content_of(folder):
-    """Return every file's bytes, and where links point to."""
+    """Return every file's bytes, and the targets of links."""
     return {
         path: path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
         for path in folder.rglob("*")
@@ -92,7 +92,7 @@ def content_of(folder):
 
 
 def printed_commands(said):
-    """Arguments of the commands that a message names, as a shell would take them from there."""
+    """Arguments of the commands in a message, as a shell would split them."""
     return [shlex.split(line)[1:] for line in re.findall("`(balance-analysis [^`]+)`", said)]
 
 
@@ -100,7 +100,7 @@ DAMAGES = {"spoil": lambda path: path.write_bytes(path.read_bytes()[:-9]), "remo
 
 
 def play(session, archive, **places):
-    """Run commands one after the other, each with its exit code and a pattern of what it says.
+    """Run commands one after the other, each with its exit code and a pattern of its output.
 
     A command may begin with variables of the environment. `{a}` is the archive, and `{last}` the
     last command that a message named; `spoil` and `remove` are done to a file of the archive.
@@ -129,7 +129,7 @@ def child(*arguments, program=("-m", "balance_analysis"), **options):
 
 
 def waiting(node, count, *arguments):
-    """Return a child that runs a command, once the node lets it wait after so many answers."""
+    """Return a child that runs a command, once it waits for the answer after the given ones."""
     node.faults = lambda index, _: Fault(Kind.STALLED, 60) if index >= count else None
     process = child(*arguments)
     eventually(lambda: len(node.requests) > count)
@@ -137,7 +137,7 @@ def waiting(node, count, *arguments):
 
 
 def interrupted(process, number=signal.SIGINT):
-    """Send a signal to a child, which ends as documented, and return what it says."""
+    """Send a signal to a child, check that it ends as documented, and return its output."""
     time.sleep(0.2)  # it may still be busy with the last answer
     process.send_signal(number)
     _, said = process.communicate(timeout=60)

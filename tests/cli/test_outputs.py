@@ -167,7 +167,7 @@ def test_the_library_writes_nothing_into_an_archive(whole):
 
 @contextlib.contextmanager
 def full_disk():
-    """Let no file hold a byte more, as a full disk does."""
+    """Make every further write fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
@@ -218,7 +218,7 @@ def is_harmless(said):
 
 @pytest.fixture
 def evil(tmp_path):
-    """A file whose ids do what they can."""
+    """A file whose ids try to break terminals and spreadsheets."""
     table = ba.read_parquet(SAMPLE).head(400)
     table["asset_id"] = "=1+1"
     parties = table["party_id"].astype("str")

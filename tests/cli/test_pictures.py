@@ -36,7 +36,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def axes_of(monkeypatch, tmp_path):
-    """Return a function that draws what a command plots, and returns the Axes and what is said."""
+    """Return a function that runs a plot command, and returns the Axes and the output."""
     figures = []
     monkeypatch.setattr(plt, "close", figures.append)
 

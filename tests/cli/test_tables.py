@@ -19,7 +19,7 @@ SINCE = "--since '{start}' --until '{end}'".format(**BOUNDS)
 
 
 def check_written(expected, path, *, ordered=True):
-    """Check that a file is what the library writes of a result, or has its lines in any order."""
+    """Check that a file equals the library's file of a result, or has its lines in any order."""
     theirs = path.with_stem("theirs")
     ba.write_table(expected, theirs)
     lines = [each.read_bytes().splitlines() for each in (path, theirs)]

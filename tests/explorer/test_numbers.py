@@ -39,7 +39,7 @@ ARCHIVES = settings.default.max_examples // 8
 
 
 def random_archive(folder, seed):
-    """An archive with gaps and unproven stretches, some at its end, and what is true of it."""
+    """An archive with gaps and unproven stretches, some at its end, and its expected values."""
     rng = random.Random(seed)
     partition = rng.choice(list(LONGEST))
     unit = rng.choice((1, HOUR, DAY))
@@ -102,7 +102,7 @@ def summed(world, start, end, by=ba.ACCOUNT_KEY):
 
 
 def has_order(sizes):
-    """Whether the largest come first, and what is not known last."""
+    """Whether the largest come first and the unknown ones last."""
     known = [size for size in sizes if size is not None]
     return sizes == sorted(known, reverse=True) + [None] * (len(sizes) - len(known))
 
@@ -244,7 +244,7 @@ def test_every_number_of_a_view_equals_a_sum_of_plain_integers(tmp_path, seed, m
 
 
 class Frozen:
-    """The views of a report, asked for as those of a service."""
+    """The views of a report, requested as from a service."""
 
     def __init__(self, path):
         self._page = read_page(path)

@@ -187,7 +187,7 @@ def test_an_answer_is_from_the_state_that_it_names(tmp_path):
 
 
 def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
-    """What is not proven may have had other rows: nothing says any more which."""
+    """Unproven stretches may have had other rows, and nothing records which."""
     first = Stretch(BEGIN, MIDDLE, proven=False)
     rows = [row for row in GROWING if row.time < MIDDLE and row.party_id == PARTIES[0]]
     archive = archive_of(tmp_path / "a", rows, first, partition="month")

@@ -16,7 +16,7 @@ BOND = ("VOTE", "ACCOUNT_TYPE_BOND", "a1", "m1")
 
 
 def of_one_asset(world):
-    """Return the part of a world that is of one asset's accounts, on no market."""
+    """Return the part of a world with one asset's accounts on no market."""
     accounts = [key for key in world.book() if (key[0], key[3]) == ("VOTE", "")]
     rows = [row for row in world.rows if row[:4] in accounts]
     opening = {key: x for key, x in world.opening.items() if key in accounts}
@@ -85,12 +85,12 @@ def steps_of(area):
 
 
 def entries(ax):
-    """Return the words of a legend, in one line each, without its title."""
+    """Return the entries of a legend, one line each, without its title."""
     return [_in_one_line(text) for text in ax.get_legend().get_texts()]
 
 
 def said(ax):
-    """Return the words above the entries of a legend, in one line."""
+    """Return the title of a legend, in one line."""
     return _in_one_line(ax.get_legend().get_title())
 
 
@@ -157,7 +157,7 @@ def type_style(account_type):
 
 @functools.cache
 def _styles_of(types):
-    """Return how account types are drawn that share an Axes, the first one with the largest."""
+    """Return the styles of account types that share an Axes, that of the largest first."""
     rows = [("VOTE", each, "a1", "", START, 9 - place) for place, each in enumerate(types)]
     table, styles = table_of(rows), {}
     lines, patches = ba.plot_balances(table).lines, ba.plot_totals(table).patches

@@ -15,7 +15,7 @@ LENGTH = 30 * 86_400 * SECOND
 
 
 def noisy(count, seed):
-    """Return a walk of many changes with rare spikes that last for one of them."""
+    """Return a walk of many changes with rare spikes, each one change long."""
     rng = np.random.default_rng(seed)
     times = START + np.sort(rng.choice(LENGTH // SECOND, count, replace=False)) * SECOND
     levels = np.abs(np.cumsum(rng.normal(0, 1e6, count))).astype(np.int64)

@@ -27,7 +27,7 @@ OPENED = SOME["timestamp"].quantile(0.3, "lower")
 
 
 def read(path):
-    """Return the header and the rows of a file, as another reader sees them."""
+    """Return the header and the rows of a file, read by other software."""
     match path.suffix:
         case ".parquet":
             rows = pq.read_table(path)
@@ -63,7 +63,7 @@ def texts_of(sheet):
 
 
 def header_of(column):
-    """Return what a file calls a column; of an account its ids, short and in ASCII."""
+    """Return a column's header in a file; for an account its ids, short and in ASCII."""
     if not isinstance(column, tuple):
         return str(column)
     ids = [each if len(each) < 12 else f"{each[:6]}..{each[-4:]}" for each in column]
@@ -98,7 +98,7 @@ def is_same(cell, value):
 
 
 def check(frame, path):
-    """Write a frame, and check that each cell of the file is that of the frame."""
+    """Write a frame, and check that each cell of the file equals the frame's."""
     ba.write_table(frame, path)
     expected = frame.to_frame() if isinstance(frame, pd.Series) else frame
     if any(name is not None for name in expected.index.names) or "mean" in expected.index:

@@ -59,7 +59,7 @@ class Source:
     Parameters
     ----------
     broken
-        From this time on the node refuses; the segment of that time can't be read.
+        From this time on the node refuses, and the segment is unreadable.
     chain
         The name of the network that wrote the segments.
     """
@@ -100,7 +100,7 @@ def fill(request):
 
 @pytest.fixture(scope="module")
 def filled(fill, tmp_path_factory):
-    """The whole history as a fill brings it: how it ended, and the archive; not to change."""
+    """The run of a fill of the whole history, and its archive; not to be changed."""
     folder = tmp_path_factory.mktemp("filled")
     options = {"start": START, "end": END}
     return fill(Source(folder), folder / "a", **options), folder / "a"
@@ -127,7 +127,7 @@ def with_gaps(fill, tmp_path_factory):
 
 
 def assert_whole(folder, partition="day"):
-    """Check an archive against the history, and against what other ways made of it."""
+    """Check an archive against the history, and against the archives of other fills."""
     assert spans_of(folder) == [(START, END, True)]
     assert_holds(folder, ROWS)
     assert lasting(folder) == MADE.setdefault(partition, lasting(folder))

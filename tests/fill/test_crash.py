@@ -94,7 +94,7 @@ def steps_of(fill, folder, react=lambda *_: None):
 
 
 def killed(fill, folder, stops):
-    """Fill an archive; return copies: what it leaves if it is killed at one of some steps."""
+    """Fill an archive; return copies, as a run killed at each of some steps leaves them."""
     copies = []
 
     def copy(number, _):
@@ -107,14 +107,14 @@ def killed(fill, folder, stops):
 
 
 def put(copy, folder):
-    """Put a copy of an archive into a folder, in the place of what is there; return the folder."""
+    """Replace a folder's content by a copy of an archive; return the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     return shutil.copytree(copy, folder)
 
 
 @dataclass
 class Scenario:
-    """A kind of run: the archive before it, what it does, and what it leaves undisturbed."""
+    """A kind of run: the archive before it, its function, and its undisturbed result."""
 
     before: Path
     fill: Callable
@@ -135,7 +135,7 @@ class Scenario:
 
 @pytest.fixture(scope="module")
 def scenarios(tmp_path_factory):
-    """For each kind of run what it is; the second node is of another origin."""
+    """The scenario of each kind of run; the second node is of another origin."""
     folder = tmp_path_factory.mktemp("scenarios")
     (folder / "nothing").mkdir()
     # So a backfill makes one file, and replaces another.
@@ -168,7 +168,7 @@ def scenarios(tmp_path_factory):
 
 
 def left_by(folder):
-    """Return what a run leaves: the files, and which rows are confirmed or disputed."""
+    """Return a run's result: the files, and the confirmed and disputed rows."""
     state = state_of(folder)
     words = state.evidence.confirmed, [span for span, _ in state.evidence.disputed]
     assets = content_of(folder, "_assets.json")

@@ -30,7 +30,7 @@ PARTY = next(row.party_id for row in ROWS if row.party_id not in (ROWS[0].party_
 
 
 def assert_true(table, truth=ROWS, **asked):
-    """Check that each row of the truth in what is known of a table is there."""
+    """Check that a table has every true row of its known intervals."""
     held = set(lines_of_table(table))
     for start, end in known_of(table):
         assert asked.get("start", start) <= start < end <= asked.get("end", end)
@@ -236,7 +236,7 @@ def stretched(history, days):
 
 @st.composite
 def balancers(draw):
-    """Return rows, what a load asks for, and a node that hands each request to another node."""
+    """Return rows, a load's arguments, and an address that hands each request to another node."""
     rows = stretched(
         draw(histories(most_rows=120, most_accounts=12, largest_block=6)),
         draw(st.sampled_from([0, 300, 1000])),

@@ -123,7 +123,7 @@ def windows(draw, times):
 
 
 def none_follows(answer, request):
-    """Say of a full page that it is the last one."""
+    """Mark a full page as the last one."""
     is_full = len(answer["balances"]["edges"]) == int(request.get("pagination.first"))
     answer["balances"]["pageInfo"]["hasNextPage"] &= not is_full
 
@@ -356,7 +356,7 @@ def test_a_lasting_fault_never_leaves_a_short_table(fault, says, at):
 
 
 def on_edges(edit):
-    """Return an edit of a page of what changes its edges."""
+    """Return an edit of a page from a change of its edges."""
     return lambda answer, request: edit(answer["balances"]["edges"], request)
 
 

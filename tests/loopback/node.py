@@ -57,7 +57,7 @@ class LoopbackNode:
     cap_silently
         Larger pages are cut down to the maximum instead of refused.
     start_exclusive, end_inclusive
-        Read the range otherwise than real nodes do.
+        Read the range differently from real nodes.
     ignores
         Parameters without effect, by name ("filter.partyIds") or group ("dateRange").
     takes_one
@@ -130,12 +130,12 @@ class LoopbackNode:
 
     @property
     def has_address(self) -> bool:
-        """Whether it runs, or ran: one that never did is asked in process."""
+        """Whether it runs or ran; a node that never ran is asked in process."""
         return self._port > 0
 
     @property
     def faults(self) -> Faults:
-        """Those that are still to come."""
+        """The remaining faults."""
         return self._faults
 
     @faults.setter

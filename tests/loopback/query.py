@@ -93,7 +93,7 @@ class Query:
 
 
 def read_query(node: Any, params: Params) -> Query:
-    """Return what the parameters ask a node for, by its release and its other options.
+    """Return the query in a request's parameters, by the node's release and other options.
 
     Raises
     ------

@@ -91,7 +91,7 @@ def spoilt(is_bad: Callable[[dict[str, Any]], bool], **change: Any) -> Callable[
 
 
 def read_recording(path: Path) -> list[Row]:
-    """Return the rows of a `rows.csv`, as they stand: ascending in the server's order."""
+    """Return the rows of a `rows.csv`, ascending in the server's order."""
     return [
         Row(time=int(line.pop("timestamp")) // 1000, balance=int(line.pop("balance")), **line)
         for line in _lines(path)

@@ -61,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent back, before a fault spoils it."""
+    """An answer, before a fault spoils it."""
 
     status: int
     body: bytes
@@ -201,7 +201,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection: reads its requests, and sends answers well or badly."""
+    """One connection: reads requests, and sends answers, with or without faults."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

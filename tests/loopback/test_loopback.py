@@ -22,7 +22,7 @@ HISTORY = random_history(1, rows=1100)
 
 
 def ask(node, params):
-    """Return status and content of an answer; a range over all rows is added where none is."""
+    """Return an answer's status and content; a request without a range gets one of all rows."""
     bounds = {START: node.rows[0].time * 1000, END: node.rows[-1].time * 1000 + 1000}
     asked = {name: x for name, x in {**bounds, **params}.items() if x is not None}
     answer, _ = node.respond(node.record(f"{CHANGES}?{urlencode(asked)}", {}))

@@ -35,7 +35,7 @@ def page_of(*nodes, **info):
 
 
 def raw_page(node):
-    """Return the body of a page of one row, which is put in as it stands."""
+    """Return the body of a page with one row, given as JSON text."""
     return page_of("ROW").replace(b'"ROW"', node)
 
 
@@ -94,7 +94,7 @@ odd_rows = odd_values | st.builds(
 
 
 def is_good(node):
-    """Say by the rules of the table, one by one, whether a row fits it."""
+    """Return whether a row keeps each rule of the table."""
     if not isinstance(node, dict) or not set(GOOD) <= set(node):
         return False
     if not all(isinstance(node[name], str) for name in ("assetId", "partyId", "marketId")):

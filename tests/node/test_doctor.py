@@ -59,7 +59,7 @@ def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):
 
 
 def in_units(nanoseconds):
-    """Return an edit of a row that sends its time in another unit."""
+    """Return an edit that sends a row's time in another unit."""
     return lambda row: {**row, "timestamp": str(int(row["timestamp"]) // nanoseconds)}
 
 

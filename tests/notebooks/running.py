@@ -66,7 +66,7 @@ def displayed(take):
 
 
 def _run_command(command, *, run=subprocess.run, **options):
-    """Run a command of the package as a process of its own would, and any other in one."""
+    """Run the package's command in this process, and any other command in a new process."""
     if command[1:3] != ["-m", "balance_analysis"]:
         return run(command, **options)
     done = invoke(command[3:])
@@ -89,7 +89,7 @@ def run(notebook, name, *, take):
 
 
 def _lasting(data):
-    """Return what is shown without what is of this run and this machine."""
+    """Return an output without the values that depend on the run and the machine."""
     for pattern, instead in OF_A_RUN.items():
         data = {k: v if k == PICTURE else re.sub(pattern, instead, v) for k, v in data.items()}
     return data
@@ -104,7 +104,7 @@ def _output(data):
 
 
 def kept(cell, kind):
-    """Return what is kept of a kind with a cell."""
+    """Return the output that is kept with a cell, for a kind of output."""
     return [each["data"][kind] for each in cell["outputs"] if kind in each["data"]]
 
 
@@ -114,7 +114,7 @@ def size_of(picture):
 
 
 def _run_cell(source, names, where):
-    """Run a cell, and return how the value of its last line is shown, as a kernel does."""
+    """Run a cell, and return the display of its last value, as a kernel does."""
     tree = ast.parse(source, where)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, where, "exec"), names)
@@ -131,7 +131,7 @@ def _run_cell(source, names, where):
 def draw_blank(number):
     """Return a blank PNG of the size of a figure, and close it.
 
-    All of it can be drawn. Where its parts find their places is what tests/figures is about.
+    Each part is still drawn once; the tests of figures check the places of the parts.
     """
     figure, blank = plt.figure(number), io.BytesIO()
     figure.set(dpi=DPI, layout_engine="none")

@@ -17,9 +17,9 @@ KINDS = ["text/html", "text/plain"]
 
 
 def words(text):
-    """Return the words of a text or a table, in which one number is as good as another.
+    """Return the words of a text or a table, with all numbers equal.
 
-    How large a file is depends on the release of a library, how a table looks on that of pandas.
+    Sizes of files depend on the release of a library, the look of tables on that of pandas.
     """
     text = re.sub(r"<style.*?</style>|<[^>]*>", " ", text, flags=re.DOTALL)
     return re.sub(r"[-+]?[\d.,]*\d[\d.,]*", "0", text).split()

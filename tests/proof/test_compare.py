@@ -65,7 +65,7 @@ def table_of(balances, **knowing):
 
 @dataclass(frozen=True)
 class Held:
-    """What one side holds: balances, and which ticks an answer of whom is of."""
+    """One side's content: its balances, and the ticks and the source of each answer."""
 
     balances: dict
     answers: tuple[tuple[int, int, int, bool], ...]

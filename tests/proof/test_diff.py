@@ -44,7 +44,7 @@ MIDDLE = OTHER.time
 
 
 def assert_changed(difference):
-    """Check that a comparison of the history with the changed one has all that differs."""
+    """Check that a comparison of the history with the changed one has all differences."""
     columns = [*ba.ACCOUNT_KEY, "timestamp", "balance", "other_balance", "change"]
     rows = difference.rows[columns].astype({"timestamp": "int64"}).astype("str").fillna("")
     expected = [
@@ -58,7 +58,7 @@ def assert_changed(difference):
 
 @pytest.fixture(scope="module")
 def held(node, tmp_path_factory):
-    """Return a function that gives the history, or the changed one, in one of several forms."""
+    """Return a function that returns the history, or the changed one, in one of several forms."""
     folder = tmp_path_factory.mktemp("diff")
     with node_of(CHANGED) as changed:
 

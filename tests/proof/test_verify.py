@@ -59,7 +59,7 @@ ITS_DAY = START + 4 * HOUR, START + 28 * HOUR
 
 
 def rewritten(change, name=NAME, schema=ARROW_SCHEMA):
-    """Return what changes the rows of a file, and notes it in the manifest as what it is now."""
+    """Return a function that changes a file's rows, and notes its new digest in the manifest."""
 
     def rewrite(folder):
         path = folder / name
@@ -105,7 +105,7 @@ def note_another(**note):
 
 
 def turned_around(rows):
-    """Return rows of which two of one account are turned around."""
+    """Return rows with two rows of one account swapped."""
     keys = [[row[name] for name in ba.ACCOUNT_KEY] for row in rows]
     place = next(i for i, (one, other) in enumerate(pairwise(keys)) if one == other)
     return [*rows[:place], rows[place + 1], rows[place], *rows[place + 2 :]]
@@ -119,7 +119,7 @@ def flip(path):
 
 
 def edit_answers(folder, *spans):
-    """Make an archive's one answer several."""
+    """Split an archive's one answer into several."""
 
     def split(content):
         (whole,) = content["evidence"]["answers"]
@@ -139,7 +139,7 @@ def to_77(row):
 
 
 def prunes_meanwhile(moment):
-    """Return a node that forgets what was before a moment once it is asked for other rows."""
+    """Return a node that forgets the rows before a moment once it is asked for other rows."""
 
     def prune(_, request):
         if request.get("pagination.first", "1") != "1":
@@ -156,7 +156,7 @@ def lacking(start, end):
 
 
 def cut_beside_another(folder):
-    """Cut a file off, and leave what a run leaves that is killed before it replaces it."""
+    """Truncate a file, and leave the announcement of a run that was killed before replacing it."""
 
     def add_pending(content):
         entry = {**content["files"][SECOND], "sha256": "0" * 64}

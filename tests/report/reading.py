@@ -28,7 +28,7 @@ class _Reader(HTMLParser):
 
 @dataclass
 class Page:
-    """Elements with their attributes, texts with their elements, and what is frozen."""
+    """Elements with their attributes, texts with their elements, and the frozen views."""
 
     elements: list[tuple[str, dict[str, str]]]
     texts: list[tuple[str, str]]
@@ -61,12 +61,12 @@ class Page:
 
 
 def write_key(account):
-    """Return an account as the page's script has it: one text."""
+    """Return an account's key in the page's script: one text."""
     return "|".join(quote(part, safe="") for part in account)
 
 
 def write_view(view, *values):
-    """Return under what text a view with its parameters is frozen."""
+    """Return the key of a frozen view: its name and parameters as one text."""
     return json.dumps([view, *map(str, values)], ensure_ascii=False, separators=(",", ":"))
 
 

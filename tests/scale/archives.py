@@ -58,7 +58,7 @@ def write_archive(
 
 @contextmanager
 def archive_of(table: pd.DataFrame, *how: object, **also: bool) -> Iterator[Archive]:
-    """Give an archive of a table, which ends with the context."""
+    """Yield an archive of a table, which is removed afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         yield write_archive(Path(folder), table, *how, **also)
 

@@ -60,7 +60,7 @@ several = st.lists(st.sampled_from([*CALLS]), min_size=6, max_size=6, unique=Tru
 
 @dataclass(frozen=True)
 class Sliced:
-    """An archive of which functions read some rows at once."""
+    """An archive that functions read some rows at a time."""
 
     archive: ba.Archive
     size: int
@@ -70,7 +70,7 @@ class Sliced:
 
 
 def check(case, table, sliced, grid, by):
-    """Check that slices give what the whole table gives, or refuse what it refuses."""
+    """Check that slices return or refuse the same as the whole table."""
     expected, actual = (outcome(case.of, source, grid, by) for source in (table, sliced))
     if isinstance(expected, str) or isinstance(actual, str):
         assert actual == expected

@@ -129,7 +129,7 @@ NAMED = {
 
 @pytest.fixture(scope="module")
 def named(tmp_path_factory, table):
-    """Give an archive that keeps names, whose ids are short alike: slices would cut them more."""
+    """An archive with names, whose ids need longer short forms than those of its slices."""
     parties = [*table["party_id"].cat.categories]
     longer = {
         party: f"{number:03}{'0' * 58}{number % 2:03}" for number, party in enumerate(parties)

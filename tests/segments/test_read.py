@@ -161,7 +161,7 @@ def test_an_unlisted_block_has_the_previous_blocks_time_or_is_lost_and_unproven(
 
 
 def setting(table, place, number=1, **values):
-    """Return a damage: a row of a table has other values."""
+    """Return a damage that changes the values of a table's row."""
     return lambda parts: parts[number].tables[table][place].update(values)
 
 
@@ -182,7 +182,7 @@ def without_block(place):
 
 
 def lost(*places, kept=""):
-    """Return a damage: blocks are lost with their rows in all tables but one."""
+    """Return a damage that removes blocks, and their rows from all tables except one."""
 
     def edit(parts):
         tables = parts[1].tables

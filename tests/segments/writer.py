@@ -57,13 +57,13 @@ class Segment:
     Attributes
     ----------
     name
-        That of the zip.
+        The name of the zip.
     metadata
         What `metadata.json` says.
     tables
         The rows of each table as dicts of text; `None` is null.
     other
-        Files whose content is another one than that of the metadata or a table.
+        Files whose content is replaced: neither the metadata nor a table.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Segment:
     other: dict[str, bytes] = field(default_factory=dict)
 
     def files(self) -> dict[str, bytes]:
-        """Return what is in it, by name."""
+        """Return the files by name."""
         metadata = json.dumps(self.metadata).encode()
         tables = {name: _csv(COLUMNS[name].split(), rows) for name, rows in self.tables.items()}
         return {"metadata.json": metadata, **tables, **self.other}
@@ -130,7 +130,7 @@ def make_segments(
     quiet
         Times of blocks without rows, microseconds.
     assets
-        Symbol and decimals of each; by default of each asset of the rows some.
+        The symbol and decimals of each; by default invented ones for the rows' assets.
     limits
         Each change: `vega_time` in microseconds and flags; moments are microseconds or `None`.
     """
@@ -177,7 +177,7 @@ def write_segments(
 
 
 def limits_at(microseconds: int, **values: Any) -> dict[str, Any]:
-    """Return a change of the limits: all flags are set but those given otherwise."""
+    """Return a change of the limits: all flags are set, except the given ones."""
     names = COLUMNS["currentstate/network_limits"].split()[2:7]
     return {"vega_time": microseconds, **dict.fromkeys(names, True), **values}
 

@@ -39,14 +39,14 @@ WHOLE = (Stretch(START, END),)
 
 
 class Held(NamedTuple):
-    """What an archive is to hold.
+    """The content of an archive to be made.
 
     Attributes
     ----------
     rows
         All of them lie in the stretches.
     stretches
-        What is covered, disjoint, in the order of the commits.
+        The covered stretches, disjoint, in the order of the commits.
     beyond
         Rows of no stretch that an interrupted export announced.
     torn
@@ -97,7 +97,7 @@ def commit(writer, rows, stretch):
 
 
 def replace_rows(writer, period, rows):
-    """Make other rows those of a period that is covered already."""
+    """Replace the rows of a period that is already covered."""
     span = layout.period_bounds(period, writer.manifest.partition)
     answer = span, SOURCE, "2023-06-02T00:00:00+00:00"
     _put(writer, period, arrow_of(rows), *answer, height=HEIGHT + 1)
@@ -113,7 +113,7 @@ def _put(writer, period, rows, *answer, **how):
 
 
 def _leave(writer, rows, *, torn):
-    """Announce a period's file, replace it or not, and stop there, as a crash may."""
+    """Announce a period's file, replace it or not, and stop, as a crash may."""
     period = layout.period_of(rows[0].time, writer.manifest.partition)
     table = pa.concat_tables([writer.rows_of(period), arrow_of(rows)])
     content, note = rowfiles.encode_rows(table)
@@ -128,7 +128,7 @@ _EDGES = sorted({START, END, *(BASE + moment for moment in MOMENTS), BASE + HOUR
 
 @st.composite
 def archives(draw, max_size=30):
-    """Archives with gaps, unproven stretches and what a crash left."""
+    """Archives with gaps, unproven stretches and the traces of a crash."""
     edges = [START, END]
     if draw(st.booleans()):
         bounds = st.lists(st.sampled_from(_EDGES), min_size=2, max_size=6, unique=True)

@@ -16,7 +16,7 @@ class Node:
         self.page, self.pages = service.page, service.pages
 
     def hold(self, rows=(), **held):
-        """Put another archive in the place of the one that is served, as a person would."""
+        """Replace the served archive by another one, as a user would."""
         part, old = self.path.with_suffix(".part"), self.path.with_suffix(".old")
         write_archive(part, rows=rows, **held)
         self.path.rename(old)

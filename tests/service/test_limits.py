@@ -53,7 +53,7 @@ CHANGES = [
 
 
 def served(node, snapshot):
-    """Keep a snapshot in the archive that is served, and return the limits that it answers."""
+    """Keep a snapshot in the served archive, and return the limits in the service's answer."""
     writer_of(node.path).keep_limits(snapshot)
     answer = node.get(path=PATH).json()
     assert [*answer] == ["limits"], answer

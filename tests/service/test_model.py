@@ -26,7 +26,7 @@ BOUND = {"asset_id": ASSET, "party_ids": PARTY, "market_ids": MARKET, "account_t
 
 
 class Node:
-    """The tests' own node, which holds what an archive holds."""
+    """The tests' node, with the rows of an archive."""
 
     def __init__(self, held):
         self._node = LoopbackNode(held.rows, release="v0.73", lossy_cursors=False)
@@ -35,7 +35,7 @@ class Node:
         self.cursors = {each: history.cursor(n) for n, each in enumerate(places)}
 
     def ask(self, items):
-        """Return the page, or `None` where it refuses."""
+        """Return the page, or `None` if the node refuses."""
         request = self._node.record(f"{CHANGES}?{urlencode(items)}", {})
         answer = self._node.respond(request)[0]
         return json.loads(answer.body)["balances"] if answer.status == 200 else None
@@ -46,7 +46,7 @@ def place(node):
 
 
 def cursors_of(service, node):
-    """Return the cursor of each row; all that the node has are listed, once and in order."""
+    """Return the cursor of each row, and check that the list has each row once, in order."""
     edges = [edge for page in service.pages({FIRST: 5000}) for edge in page["edges"]]
     nodes = [edge["node"] for edge in edges]
     assert [*map(place, nodes)] == [*node.cursors][::-1]
@@ -58,7 +58,7 @@ _OFFS = st.sampled_from((-1000, -1, 0, 0, 0, 1, 999, 1000))
 
 @st.composite
 def questions(draw, held):
-    """Names and values of a query, most of them such as some rows have."""
+    """Names and values of a query, most of them from the rows."""
     rows = held.rows or (Row(ASSETS[0], TYPES[0], PARTIES[0], "", BASE, 0),)
     row = st.sampled_from(rows)
     edges = st.sampled_from([BASE + moment for moment in (*MOMENTS, -48 * HOUR, 24 * HOUR)])

@@ -113,7 +113,7 @@ HALF_SENT = [
 
 
 def is_closed(client, drips):
-    """Whether the server has closed a connection, maybe while a bit more comes."""
+    """Whether the server has closed a connection, possibly after a few more bytes."""
     try:
         if drips:
             client.sendall(b"x")
@@ -140,7 +140,7 @@ def test_a_half_sent_request_is_closed_soon_even_if_it_trickles_in(app, monkeypa
 
 
 def _ask_slowly(url, sent):
-    """A client that has sent a request, and takes little of the answer at once."""
+    """A client that has sent a request and reads the answer slowly."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.settimeout(20)
@@ -191,7 +191,7 @@ def test_a_server_stops_soon_and_closes_all_connections_despite_a_stalled_reader
 
 
 class Slow:
-    """An application that answers when it may, in the event loop or in a thread of its own."""
+    """An application that answers when it is told to, in the event loop or in a thread."""
 
     def __init__(self, *, in_thread):
         self.asked, self.go = threading.Event(), threading.Event()
@@ -209,7 +209,7 @@ class Slow:
         return PlainTextResponse("x" * 1_000_000)
 
     def end(self, *signals, is_answered=False):
-        """What a client got, once the server has ended after signals to this process."""
+        """What a client received, after signals to this process ended the server."""
         asked, got = [], []
 
         def send():
@@ -246,7 +246,7 @@ IS_OLD = sys.version_info < (3, 12)
 
 @pytest.fixture(params=[False, *[True] * IS_OLD], ids=["", *["3.13"] * IS_OLD])
 def _harmless(request, monkeypatch):
-    """Let no signal that comes too late end the tests; a closed server may wait for clients."""
+    """Ignore late signals, which would end the tests; a closed server may wait for clients."""
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     if request.param:  # as from Python 3.12 on
         monkeypatch.setattr(asyncio.base_events.Server, "wait_closed", _wait_closed)

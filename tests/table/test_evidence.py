@@ -45,7 +45,7 @@ ALL, NOBODY = filters_of(), filters_of(asset="a3")
 
 @dataclass
 class Model:
-    """What is proven, moment by moment.
+    """The proven state of each moment.
 
     Attributes
     ----------

@@ -122,7 +122,7 @@ ACCOUNTS = [*itertools.product(*TWO.values())]
 
 
 def selected(filters):
-    """Return which of `ACCOUNTS` filters select, by a loop of plain comparisons."""
+    """Return the accounts of `ACCOUNTS` that filters select, by a loop of plain comparisons."""
     return {
         account
         for account in ACCOUNTS

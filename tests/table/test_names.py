@@ -164,7 +164,7 @@ def test_a_source_that_is_neither_a_mapping_nor_a_frame_nor_a_path_is_a_type_err
 
 
 def find(word, column="party_id", held=None, **given_names):
-    """Return the ids that a word stands for, among held ids and ids with a name."""
+    """Return the ids that a word means, among held ids and ids with a name."""
     return names.read_names(**given_names).find(word, column, held)
 
 
@@ -267,7 +267,7 @@ def test_the_text_shown_for_ids_of_one_name_finds_each_id():
 
 
 def short_forms(ids):
-    """Return what tables show in place of the ids of parties."""
+    """Return the short forms of parties' ids in tables."""
     return ba.account_labels(pd.DataFrame({"party_id": ids}, dtype="str")).tolist()
 
 

@@ -68,7 +68,7 @@ def balances_of(table):
 
 
 def at(rows, moment):
-    """Return what rows say of one moment."""
+    """Return the balances of one moment."""
     return {account: balance for (time, account), balance in rows.items() if time == moment}
 
 
@@ -80,7 +80,7 @@ def only(rows, filters):
 
 
 def covers(one, other):
-    """Whether who asks for some accounts asks for others too."""
+    """Whether a request for some accounts includes others."""
     parties = {*one.get("party_ids", ())}
     return one.get("asset_id") in {None, other.get("asset_id")} and (
         not parties or parties >= {*other.get("party_ids", ("none",))}
@@ -93,7 +93,7 @@ def holds(spans, moment):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a source said of a stretch, and where it could claim to say all of it."""
+    """A source's rows of a stretch, and the stretches in which it could claim completeness."""
 
     source: str
     span: tuple[int, int]
@@ -104,7 +104,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class View:
-    """What a source has at a moment: its accounts, its rows, and where it claims to be complete.
+    """A source's state at a moment: its accounts, its rows, and where it claims to be complete.
 
     `origins` gives, for a moment, the sources that the rows came from.
     """
@@ -117,7 +117,7 @@ class View:
 
 @dataclass
 class Node:
-    """A node of the network, and all that is wrong with it.
+    """A node of the network, with its faults.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class Node:
     begun
         Whether it has begun its last block and committed no row of that.
     lies
-        What it stores instead of some true rows, by their order: another row, or none. One of the
+        Rows stored in place of true ones, by their order: another row, or none. One of the
         two balances of 39 characters makes a malformed row of it.
     """
 
@@ -164,7 +164,7 @@ class Node:
 
     @property
     def reach(self):
-        """Over which stretch the node holds all that it is ever going to send."""
+        """The stretch in which the node holds all rows that it will ever send."""
         times = [row.time for row in self._held()]
         end = self.head - self.begun if self.headers else max(times, default=-1)
         return self.since, end + 1
@@ -184,7 +184,7 @@ class Node:
         return View({}, claims, balances(sound), lambda _: {self.name})
 
     def _note(self, page, request):
-        """Remember what is answered to a request for rows, unless for the oldest one alone."""
+        """Remember the answer to a request for rows, except to one for the oldest row."""
         asked = {name: request.get(f"pagination.{name}") for name in ("first", "newestFirst")}
         is_newest = asked["newestFirst"] == "true"
         if asked["first"] is None or (asked["first"] == "1" and not is_newest):
@@ -206,7 +206,7 @@ class Node:
 
 
 def unreadable(row):
-    """Spoil the time of a row that is to be sent so."""
+    """Spoil the time of a row that is to be sent as a bad one."""
     if row["balance"] == UNREADABLE:
         row |= {"balance": "1", "timestamp": "soon"}
 
@@ -257,7 +257,7 @@ class Held:
         return View(self.filters, self.complete(), balances_of(self.read()), origins)
 
     def problems(self, truth):
-        """Yield where the archive's words are false."""
+        """Yield the places where the archive's words are false."""
         rows, true = balances_of(self.read()), balances(truth, self.filters)
         yield from untrue(rows, self.complete(), self.answers, self.filters, true)
         for start, end in self.spans("confirmed"):
@@ -277,7 +277,7 @@ class Held:
 
 
 def sources(answers, moment):
-    """Return who answered for a moment."""
+    """Return the sources that answered for a moment."""
     return {each.source for each in answers if holds([each.span], moment)}
 
 
@@ -301,7 +301,7 @@ def untrue(rows, complete, answers, filters, true):
 
 
 def run_command(*arguments):
-    """Return how a command ended, which is never by an unexpected error, and what it said."""
+    """Return a command's exit code, never that of an unexpected error, and its output."""
     result = invoke(arguments)
     assert result.exit_code != UNEXPECTED, (arguments, result.output)
     assert isinstance(result.exception, SystemExit | None), (arguments, result.exception)

@@ -298,7 +298,7 @@ class World(RuleBasedStateMachine):
         return Held(self._path("archive"), filters)
 
     def _keep(self, held):
-        """Keep an archive if a run has made it."""
+        """Add an archive to the world if a run has made it."""
         if held not in self.archives:
             try:
                 held.archive.coverage()
@@ -315,7 +315,7 @@ class World(RuleBasedStateMachine):
 
     @contextlib.contextmanager
     def _answering(self, answers):
-        """Add what nodes answer meanwhile to some answers."""
+        """Collect the answers of nodes meanwhile."""
         nodes = [*self.nodes, self.stranger]
         for node in nodes:
             node.answers.clear()
@@ -340,7 +340,7 @@ class World(RuleBasedStateMachine):
 
     @contextlib.contextmanager
     def _source(self, number, spelling):
-        """Give something to compare with, and what it has."""
+        """Return a source to compare with, and its view."""
         kind, which = number % 7, number // 7
         node, other = self._of(self.nodes, which), self._of(self.archives, which)
         if kind == 0 and self.tables:
