@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from tests.columns import ATTRS_KEY, empty_table
-from tests.moments import EPOCH
+from tests.moments import EPOCH, from_microseconds
 
 
 def moment_of(text):
@@ -40,6 +41,13 @@ def test_a_week_until_now_has_seven_days():
     notes = table.balances.between("7d", "now").attrs[ATTRS_KEY]
     start, end = (dt.datetime.fromisoformat(notes[name]) for name in ("start", "end"))
     assert end - start == dt.timedelta(days=7)
+
+
+@pytest.mark.parametrize("written", [pd.Timestamp, pd.Timestamp.to_numpy, pd.Timestamp.isoformat])
+@pytest.mark.parametrize(("nanoseconds", "least"), [(1000, 1), (1001, 2), (1999, 2)])
+def test_a_bound_inside_a_microsecond_is_the_next_one(written, nanoseconds, least):
+    moment, _ = moment_of(written(pd.Timestamp(nanoseconds)))
+    assert moment == from_microseconds(least)
 
 
 @pytest.mark.parametrize(
