@@ -217,9 +217,9 @@ def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
 
 def account_numbers(codes: Sequence[NDArray[np.integer[Any]]], sizes: Sequence[int]) -> Ints:
     """Return one number per row: equal for the same account, and ordered as accounts are."""
-    numbers, room = codes[0].astype(np.int64), max(sizes[0], 1)
+    numbers, room = codes[0].astype(np.int64), sizes[0]
     for code, size in zip(codes[1:], sizes[1:], strict=True):
-        step, width = (code, max(size, 1)) if room * size <= _MAX_NUMBER else _ranks(code)
+        step, width = (code, size) if room * size <= _MAX_NUMBER else _ranks(code)
         if room * width > _MAX_NUMBER:
             numbers, room = _ranks(numbers)
         numbers *= width
