@@ -371,14 +371,13 @@ def open_history(
             count_text(int(is_changed.sum()), "account"),
             f". Sums leave out {count_text(gone, 'account')} that lost all rows" * (gone > 0),
         )
-    frame = rows if {*COLUMNS} >= {*source} else source
     if notes.start is not None:
         steps = replace(steps, is_row=~is_opening(steps.times, notes.start))
         rows = rows if steps.is_row.all() else rows[steps.is_row]
     if notes.nothing_before:
         steps = _from_nothing(steps)
     attrs = dict(source.attrs)
-    return History(rows, accounts, steps, known, attrs, frame, steps.extent, bad, is_changed)
+    return History(rows, accounts, steps, known, attrs, source, steps.extent, bad, is_changed)
 
 
 def over_slices(source: Source, work: Callable[[AccountSlices], T]) -> T:
