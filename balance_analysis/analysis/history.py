@@ -181,7 +181,7 @@ class History:
         known = None if self.known is None else [*clipped(self.known, self.start, EVER[1])]
         times = self.extent
         if self.has_openings and len(times):
-            times = np.array([min(self.start, times[0]), times[-1]])
+            times = np.array([self.start, times[-1]])
             known = [(self.start, self.start)] if known is None else known
         return make_grid(times, freq=freq, known=known, **bounds)
 
