@@ -143,13 +143,11 @@ CENTURY = dt.timedelta(days=36_525)
 whole = st.integers(0, 38).flatmap(lambda digits: st.integers(1 - 10**digits, 10**digits - 1))
 moments = st.datetimes(dt.datetime(1850, 1, 1), dt.datetime(2100, 1, 1))  # noqa: DTZ001
 TEXTS = ["VOTE", 'a "quoted" id', "with, comma", "two\nlines", "", "NA", "=1+1", "-x", "\tx", "ä/ö"]
+FRACTIONS = pd.ArrowDtype(pa.decimal128(38, 18))
 KINDS = {
     "text": (st.sampled_from(TEXTS), ["str", "category", object]),
     "amount": (whole, [BALANCE_DTYPE, object]),
-    "fraction": (
-        st.decimals(-(10**19), 10**19, allow_nan=False, places=18),
-        [pd.ArrowDtype(pa.decimal128(38, 18))],
-    ),
+    "fraction": (st.decimals(-(10**19), 10**19, allow_nan=False, places=18), [FRACTIONS]),
     "float": (st.floats(allow_nan=False) | st.just(float("-inf")), ["float64"]),
     "flag": (st.booleans(), ["boolean", object]),
     "moment": (  # ISO 8601 has no seconds in an offset, as Berlin's had until 1893
@@ -193,6 +191,7 @@ def scratch(tmp_path_factory):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @example(frame=pd.DataFrame({"=0 amount": pd.Series([10**15 + 1], dtype=BALANCE_DTYPE)}))
+@example(frame=pd.DataFrame({"=0 fraction": pd.Series([Decimal(0)], dtype=FRACTIONS)}))
 @given(frame=frames())
 def test_every_digit_and_moment_of_any_frame_is_read_back(ending, frame, scratch):
     rows = check(frame, scratch / f"x.{ending}")
@@ -233,13 +232,15 @@ def test_excel_has_moments_in_utc_and_finer_ones_than_milliseconds_as_text(tmp_p
     # The clocks in Berlin show this time twice.
     noon = pd.Timestamp("2023-10-29T01:30Z").tz_convert("Europe/Berlin")
     plain, finer = noon.tz_localize(None), noon + pd.Timedelta("1us")
+    first = pd.Timestamp("1900-03-01")
     frame = pd.DataFrame({"a": [noon], "b": [finer], "c": [plain], "d": [plain.normalize()]})
-    sheet = sheet_of(frame, tmp_path)
-    header, row = texts_of(sheet)
-    assert header == ["a (UTC)", "b", "c", "d"]
+    sheet = sheet_of(frame.assign(e=first, f=first - pd.Timedelta("1s")), tmp_path)
+    header, (*row, early) = texts_of(sheet)
+    assert header == ["a (UTC)", "b", "c", "d", "e", "f"]
     utc = noon.tz_convert(None)
-    assert row == [utc, "2023-10-29T01:30:00.000001Z", plain, plain.normalize()]
-    assert [cell.is_date for cell in sheet[2]] == [True, False, True, True]
+    assert row == [utc, "2023-10-29T01:30:00.000001Z", plain, plain.normalize(), first]
+    assert early.startswith("1900-02-28T23:59:59")
+    assert [cell.is_date for cell in sheet[2]] == [True, False, True, True, True, False]
     formats = [sheet[cell].number_format for cell in ("C2", "D2")]
     assert formats == ["yyyy-mm-dd hh:mm:ss", "yyyy-mm-dd"]
 
@@ -290,6 +291,7 @@ def test_more_columns_than_a_sheet_has_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("balance_analysis.files.tables.EXCEL_COLUMNS", 3)
     with pytest.raises(ValueError, match="and 3 columns, not 1 and 4"):
         ba.write_table(pd.DataFrame([range(4)]), tmp_path / "x.xlsx")
+    ba.write_table(pd.DataFrame([range(3)]), tmp_path / "x.xlsx")
 
 
 def test_without_xlsxwriter_the_message_says_what_to_install(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -41,6 +41,7 @@ def diagnose(rows=ROWS, **options):
     return report
 
 
+@example(ROWS[:2], False)
 @given(histories(), st.booleans())
 @settings(max_examples=10)
 def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):

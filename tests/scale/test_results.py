@@ -22,6 +22,7 @@ def test_a_folder_is_one_dataset_of_the_result_by_party_or_in_its_own_order(
     function, how, archive, tmp_path
 ):
     how = {**how, "rows_per_slice": SIZE}
+    (tmp_path / "result").mkdir()
     expected = ba.over_accounts(function, archive, **how)
     assert ba.over_accounts(function, archive, to=tmp_path / "result", **how) is None
     rows = pq.read_table(tmp_path / "result")

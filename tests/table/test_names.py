@@ -429,6 +429,8 @@ def test_files_of_results_have_the_names_in_columns(tmp_path, form):
     assert read["symbol"].tolist() == held["symbol"].tolist()
     assert read["label"].str.contains("Alice").any()
     assert read["label"].map(str.isascii).all() == (form == "csv")
+    ba.write_table(NAMED, tmp_path / f"x.{form}")
+    assert ("symbol" in READ[form](tmp_path / f"x.{form}")) == (form != "parquet")
 
 
 def test_a_caller_s_own_column_label_stays_and_can_be_grouped_by(tmp_path):
