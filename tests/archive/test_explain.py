@@ -48,6 +48,7 @@ def test_a_balance_is_explained_by_its_last_row_the_neighbouring_rows_and_the_no
 
     assert explanation.balance == balance_of(archive, account, at)
     assert (explanation.why is None) == (explanation.balance is not None)
+    assert ("\nwhy " in str(explanation)) == (explanation.why is not None)
     is_held = explanation.row is not None and explanation.balance is not None
     assert explanation.carried == (at - explanation.row.timestamp if is_held else None)
     if explanation.row is not None:

@@ -118,12 +118,19 @@ def test_filters_that_match_nothing_and_uncovered_time_are_refused(months, said,
 def test_a_selection_narrows_a_selection(months):
     row = ROWS[0]
     party = Archive(months).select(party_ids=row.party_id)
+    assert repr(party) == f"{Archive(months)!r} of party_id {row.party_id}"
     both = party.select(asset_id=f"id:{row.asset_id}").read()
     expected = matching(ROWS, party_ids=[row.party_id], asset_id=row.asset_id)
     assert lines_of_table(both) == lines_of_rows(expected)
     other = next(one for one in PARTIES if one != row.party_id)
     with pytest.raises(ValueError, match="no row has the party"):
         party.select(party_ids=other)
+
+
+def test_a_mask_that_drops_a_row_makes_its_account_unknown(months):
+    table = Archive(months).read()
+    unknown = balance_at(table[1:], from_microseconds(END))["balance"].isna()
+    assert [*unknown] == [True, *[False] * (len(unknown) - 1)]
 
 
 def test_an_empty_market_id_selects_the_accounts_without_a_market(months):
