@@ -13,7 +13,7 @@
         └── SnapshotGoneError  a run replaced a file of the snapshot being read
 
 Wrong arguments raise `ValueError` or `TypeError`. A result without rows is an empty table, not an
-error. All errors can be pickled.
+error. All errors can be pickled. `cli.output` maps them to exit codes.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A decorated function takes slices of accounts and yields a frame for each; a tab
 results of an archive's slices are combined into the result for the whole table: rows are
 concatenated, sums of groups added. The archive decides where slices are computed.
 
-Groups of accounts are made here too. Only this module converts amounts to floats: in whole units of
-their asset, for drawing and statistics.
+`history.over_slices` decides whether a source is a table or an archive. Groups of accounts are made
+here, and amounts converted to whole units of their asset, which are floats.
 """
 
 from __future__ import annotations

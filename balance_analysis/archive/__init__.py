@@ -1,4 +1,4 @@
-"""Store and read archives: manifest, data files, snapshots, runs, locks, status.
+"""Store and read archives: layout, manifest, data files, snapshots, commits, locks, status, digest.
 
 These modules must not know how an archive is filled (`fill`), proven (`proof`), drawn or served.
 """

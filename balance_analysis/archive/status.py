@@ -1,4 +1,4 @@
-"""The status and the coverage of an archive."""
+"""The status and the coverage of an archive; `table.evidence` decides what is complete."""
 
 from __future__ import annotations
 

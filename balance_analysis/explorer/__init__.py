@@ -1,4 +1,4 @@
 """The explorer: a page that shows balances, live over an archive or frozen into one file.
 
-It computes no number itself: `analysis` does, and the page shows the results.
+`analysis` computes balances, sums and deltas; the page counts, ranks and shows them.
 """

@@ -35,7 +35,7 @@ from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.table import moments, schema
 from balance_analysis.table.frame import check_table
 from balance_analysis.table.known import noted_rows
-from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
+from balance_analysis.table.names import AssetsLike, LabelsLike, Names, carried, read_names
 from balance_analysis.table.text import count_text, spans_text, without_credentials
 
 _MOST_PAGES: Final = 50
@@ -260,10 +260,14 @@ def _table_subject(data: pd.DataFrame, bounds: _Bounds, given: Names) -> _Subjec
     span, shown = _interval(bounds, _extent(history, load)), data
     if span is not None:
         shown = cut_table(data, history, *map(moments.from_microseconds, span))
-    part = open_history(shown)
+    part, notes = open_history(shown), shown.attrs.get(schema.ATTRS_KEY, {})
+    # The page has the names, so no view needs columns of them.
+    unnamed = {schema.ATTRS_KEY: {key: notes[key] for key in notes.keys() - carried(notes)}}
     # Cutting a table must not make it state what is known.
     known = None if history.known is None else part.notes.known
-    state = TableState(part, *(span or (0, 0)), known, history.names.updated(given))
+    state = TableState(
+        replace(part, attrs=unnamed), *(span or (0, 0)), known, history.names.updated(given)
+    )
     problems = []
     if bad := load.get("quarantined"):
         problems = [f"the load set aside {count_text(len(bad), 'bad row')}"]

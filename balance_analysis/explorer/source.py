@@ -25,14 +25,8 @@ from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import frame_of
 from balance_analysis.table.known import Known, note_evidence
 from balance_analysis.table.moments import EVER, Span, from_microseconds, gaps_in
-from balance_analysis.table.names import Names, carried, rank_assets
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    ATTRS_KEY,
-    account_heads,
-    canonical,
-)
+from balance_analysis.table.names import Names, rank_assets
+from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, account_heads, canonical
 from balance_analysis.table.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000
@@ -107,7 +101,7 @@ class TableState:
     def in_memory(self, asset: str) -> TableState:
         """Return the state of one asset."""
         history = self.rows(Filters(asset), EVER, edges=None, check=never_cancel)
-        return replace(self, history=_without_names(history))
+        return replace(self, history=history)
 
     def parts(self, _: str, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return all edges as one part: the rows are in memory anyway."""
@@ -237,7 +231,7 @@ class ArchiveState:
     def in_memory(self, asset: str) -> TableState:
         """Return the state of one asset, with all of its rows in memory."""
         history = open_history(self._whole(Filters(asset)).read())
-        return TableState(_without_names(history), self.start, self.end, self.known, self.names)
+        return TableState(history, self.start, self.end, self.known, self.names)
 
     def _day_ends(self, scan: Scan, file: FileSlice, check: Check) -> pa.Table:
         """Return a file's rows that begin or end an account's day."""
@@ -320,13 +314,6 @@ def completeness(state: State) -> str:
         return "complete"
     confirmed = state.archive.snapshot().evidence.confirmed
     return "complete" if gaps_in(confirmed, state.start, state.end) else "confirmed"
-
-
-def _without_names(history: History) -> History:
-    """Return a history whose results have no columns of names: the page adds the names."""
-    notes = history.attrs.get(ATTRS_KEY, {})
-    attrs = {ATTRS_KEY: {key: notes[key] for key in notes.keys() - carried(notes)}}
-    return replace(history, attrs=attrs)
 
 
 def _parts(scan: Scan, file: FileSlice, check: Check) -> Iterator[pa.Table]:

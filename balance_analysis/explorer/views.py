@@ -1,4 +1,4 @@
-"""Compute the explorer's views; every number comes from `analysis`."""
+"""Compute the explorer's views; balances, sums and deltas come from `analysis`."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ class Unit:
     def scale(
         self, amounts: pd.api.extensions.ExtensionArray | pd.Series[Any]
     ) -> NDArray[np.float64]:
-        """Convert amounts to floats for drawing; NA becomes NaN. Only here are amounts floats."""
+        """Convert amounts to floats for drawing; NA becomes NaN."""
         column = pd.DataFrame({"amount": amounts}).assign(asset_id=self.asset)
         return to_units(column, {self.asset: self.decimals or 0})["amount"].to_numpy(np.float64)
 

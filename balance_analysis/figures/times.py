@@ -29,7 +29,7 @@ KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "as
 on top of each other, also in print and on a dark background."""
 
 _CLOCK: Final = {"s": "second", "min": "minute", "h": "hour"}
-_CALENDAR: Final = {"D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
+_PERIODS: Final = {"D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
 
 DAY: Final = 86_400_000_000
 """A day, in microseconds."""
@@ -255,7 +255,7 @@ def period_name(freq: Frequency) -> str:
     ['day', '6 hours', 'week', '2 months']
     """
     offset = to_period(freq)
-    word = {**_CLOCK, **_CALENDAR}.get(offset.rule_code.split("-")[0])
+    word = {**_CLOCK, **_PERIODS}.get(offset.rule_code.split("-")[0])
     if word is None:
         return str(offset.freqstr)
     return word if offset.n == 1 else f"{offset.n} {word}s"

@@ -1,4 +1,4 @@
-"""Send requests to a node, or to several nodes of a network: the only module that opens sockets.
+"""Send requests to a node, or to several nodes of a network.
 
 `Client.get` sends one GET, reads the whole answer and retries faults that may pass. All threads
 share one rate limit: when a node answers "too many requests", all of them pause for as long as it
