@@ -32,6 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config):
     """Import the fixtures, except in a process that only starts others."""
     if config.getoption("dist") == "no":
+        gc.disable()  # while modules and tests are made, which stay
         config.pluginmanager.import_plugin("tests.fixtures")
 
 
@@ -49,6 +50,7 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)
+    gc.enable()
 
 
 def pytest_xdist_make_scheduler(config, log):
