@@ -217,10 +217,10 @@ def finish(
         above = "\n".join(textwrap.fill(each, _LETTERS) for each in notes)
         size = _letter_size(ax, "\n".join([above, *entries]).count("\n") + 1)
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False}
-        look = beside if ax.get_subplotspec() else {"loc": "best"}
-        look |= {"title": above, "title_fontsize": size, "fontsize": size, "alignment": "left"}
+        options = beside if ax.get_subplotspec() else {"loc": "best"}
+        options |= {"title": above, "title_fontsize": size, "fontsize": size, "alignment": "left"}
         artists = handles or [Line2D([], [], linestyle="none")]
-        legend = ax.legend(artists, entries or [" "], **look)
+        legend = ax.legend(artists, entries or [" "], **options)
         for text in (*legend.get_texts(), legend.get_title()):
             text.set(**PLAIN)
     return ax

@@ -111,13 +111,13 @@ def plot_balances(
         return chart.explain("no balance is known")
     who, texts = styles.split_labels(chart.history.accounts.iloc[numbers], chart.names.labels)
     groups = styles.group_styles(chart.history.accounts.iloc[numbers])
-    wanted = zip(numbers.tolist(), texts, groups, styles.looks(style, len(numbers)), strict=True)
+    wanted = zip(numbers.tolist(), texts, groups, styles.spread(style, len(numbers)), strict=True)
     lines: list[Artist] = []
-    for number, label, look, arguments in wanted:
+    for number, label, group, arguments in wanted:
         times, words, is_known = chart.levels(number)
         places = thinned(times, is_known, words, columns=axes.COLUMNS)
         amounts = chart.unit.scale(int128.to_balances(words[places], is_known[places]))
-        merged = {"color": look.colour, "linestyle": look.dashes, "label": label, **arguments}
+        merged = {"color": group.colour, "linestyle": group.dashes, "label": label, **arguments}
         edges = np.append(times[places], interval.end)
         lines.append(draw_line(ax, edges, amounts, interval, **merged))
     axes.format_amounts(ax, chart.unit)
@@ -229,8 +229,8 @@ def plot_drawdown(
         for each, has_it in ((words, is_known), (peaks, has_peak), (depths, has_peak))
     ]
     colour = styles.group_styles(chart.history.accounts)[0].colour
-    look = {"label": "balance", "color": colour, **styles.looks(style, 1)[0]}
-    drawn, sentence = _draw_falls(chart, times[places], levels, look)
+    options = {"label": "balance", "color": colour, **styles.spread(style, 1)[0]}
+    drawn, sentence = _draw_falls(chart, times[places], levels, options)
     axes.format_amounts(ax, chart.unit)
     hatches = chart.show(interval, unknown=[(interval.start, int(times[first]))])
     who, _ = styles.split_labels(chart.history.accounts, chart.names.labels)
@@ -260,7 +260,7 @@ def _draw_falls(
         share = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
         moment = date_text(int(times[deepest]))
         sentence = f"deepest: {axes.short_amount(depth[deepest])}{share}, {moment}"
-    look = {"color": styles.VERMILION, "alpha": 0.45, "label": "below its peak"}
-    area = draw_area(ax, times, -depth, interval, **look)
+    options = {"color": styles.VERMILION, "alpha": 0.45, "label": "below its peak"}
+    area = draw_area(ax, times, -depth, interval, **options)
     ax.axhline(0, color=ink, linewidth=0.8)
     return [line, top, area], sentence

@@ -20,7 +20,7 @@ from balance_analysis.analysis.grid import Frequency, Grid
 from balance_analysis.analysis.history import AccountSlices, History, Source, are_known, over_slices
 from balance_analysis.analysis.steps import downsample
 from balance_analysis.figures import axes, times
-from balance_analysis.figures.styles import BLUE, SKY, VERMILION, incomplete_style, ink, looks
+from balance_analysis.figures.styles import BLUE, SKY, VERMILION, incomplete_style, ink, spread
 from balance_analysis.figures.times import DAY
 from balance_analysis.table.moments import Instant, joined
 from balance_analysis.table.names import AssetsLike
@@ -145,11 +145,11 @@ def _draw_bars(chart: axes.Chart, sums: pd.DataFrame, style: dict[str, Any]) -> 
     inflow, outflow, net = (values[places] for values in amounts)
     drawn: list[Artist] = []
     sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
-    for (height, colour, label), wanted in zip(sides, looks(style, 2, PolyCollection), strict=True):
+    for (height, colour, label), given in zip(sides, spread(style, 2, PolyCollection), strict=True):
         bar = {"facecolor": colour, "edgecolor": "face", "linewidth": _NARROWEST, "label": label}
-        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **wanted}))
-    look: Any = {"color": ink(ax), "capstyle": "projecting", "linewidth": 1.2, "label": "net"}
-    drawn.append(ax.hlines(net, left, right, **look))
+        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **given}))
+    options: Any = {"color": ink(ax), "capstyle": "projecting", "linewidth": 1.2, "label": "net"}
+    drawn.append(ax.hlines(net, left, right, **options))
     ax.axhline(0, color=ink(ax), linewidth=0.8)
     # Matplotlib's own data limits are slightly off, even if all flows are zero.
     ax.dataLim.intervaly = -np.nanmax(outflow, initial=0), np.nanmax(inflow, initial=0)
@@ -248,8 +248,8 @@ def _draw_cells(
     empty = np.average([paper, text], axis=0, weights=(0.93, 0.07))
     colour = style.pop("color", SKY if sum(paper) < sum(text) else BLUE)
     shades = LinearSegmentedColormap.from_list("", [empty, colour])
-    look: Any = {"norm": PowerNorm(0.5, 0, counts.max()), "edgecolor": paper, "cmap": shades}
-    look |= {"linewidth": min(1.5, 60 / len(columns)), **style}
-    mesh = ax.pcolormesh(columns, np.arange(8), counts, **look)
+    options: Any = {"norm": PowerNorm(0.5, 0, counts.max()), "edgecolor": paper, "cmap": shades}
+    options |= {"linewidth": min(1.5, 60 / len(columns)), **style}
+    mesh = ax.pcolormesh(columns, np.arange(8), counts, **options)
     whole = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
     ax.figure.colorbar(mesh, ax=ax, pad=0.01, ticks=whole, format=StrMethodFormatter("{x:,.0f}"))

@@ -81,7 +81,7 @@ _DASHES: Final = ("-", "--", ":", "-.", (0, (8, 2, 1, 2, 1, 2)), (0, (3, 1)))
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The look of an account type or an account.
+    """The style of an account type or an account.
 
     Attributes
     ----------
@@ -196,10 +196,10 @@ def drawable(label: str) -> str:
     return f" {label}" if label.startswith("_") else label
 
 
-def looks(
+def spread(
     style: Mapping[str, Any], count: int, kind: type[Artist] = Line2D
 ) -> list[dict[str, Any]]:
-    """Return the matplotlib arguments for each of `count` artists; `color` may be a list.
+    """Return a style's arguments for each of `count` artists; `color` may be a list.
 
     Parameters
     ----------
@@ -223,13 +223,13 @@ def ink(ax: Axes) -> Any:  # noqa: ANN401 - a colour as matplotlib has them
 
 
 def unknown_style(ax: Axes) -> dict[str, Any]:
-    """Return the look and the label of a stretch in which nothing is known."""
+    """Return the options and the label of a stretch in which nothing is known."""
     hatched = {"facecolor": "none", "edgecolor": to_rgba(ink(ax), 0.35), "hatch": "////"}
     return {**hatched, "linewidth": 0.8, "zorder": 0.5, "label": "unknown"}
 
 
 def incomplete_style(ax: Axes) -> dict[str, Any]:
-    """Return the look and the label of a stretch in which rows may be missing.
+    """Return the options and the label of a stretch in which rows may be missing.
 
     It covers what is drawn there.
     """

@@ -99,7 +99,7 @@ def plot_limits(
     times.format_times(ax, begin, stop)
     low, high = ax.set_xlim(ax.get_xlim())
     least = int((high - low) * times.DAY) // 50
-    looks, drawn = _looks(ax, styles.looks(style, 1, Patch)[0]), {}
+    options, drawn = _state_options(ax, styles.spread(style, 1, Patch)[0]), {}
     for lane, flag in enumerate(LIMIT_FLAGS):
         yes = [*compress(seen, frame[flag])]
         stated = [rest for span in earlier.get(flag, []) for rest in gaps_in(yes, *span)]
@@ -107,17 +107,17 @@ def plot_limits(
         states["unknown"] = gaps_in(seen + stated, first, stop)
         for state, spans in states.items():
             if spans:
-                drawn[state] = _draw(ax, lane, spans, looks[state], least=least)
+                drawn[state] = _draw(ax, lane, spans, options[state], least=least)
         for since in [span[0] for span in stated if span[0] < begin < span[1]]:
             words, place = f" ◂ since {times.date_text(since)}", ax.get_yaxis_transform()
             ax.text(0, lane, words, transform=place, va="center", fontsize="x-small", clip_on=True)
     _format_lanes(ax, [textwrap.fill(flag.replace("_", " "), 15) for flag in LIMIT_FLAGS])
-    handles = [drawn[state] for state in looks if state in drawn]
+    handles = [drawn[state] for state in options if state in drawn]
     return axes.finish(ax, "Limits of the network" if title is None else title, handles)
 
 
-def _looks(ax: Axes, style: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the look and the label of each state of a limit."""
+def _state_options(ax: Axes, style: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options and the label of each state of a limit."""
     paper, blue = to_rgb(ax.get_facecolor()), styles.BLUE
     pale = tuple(np.average([to_rgb(blue), paper], axis=0, weights=(0.4, 0.6)))
     return {
@@ -129,13 +129,13 @@ def _looks(ax: Axes, style: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _draw(
-    ax: Axes, lane: int, spans: Sequence[Span], look: dict[str, Any], *, least: int = 0
+    ax: Axes, lane: int, spans: Sequence[Span], options: dict[str, Any], *, least: int = 0
 ) -> Artist:
     """Draw stretches (in microseconds) as bars in a lane, none shorter than `least`."""
     starts, ends = np.array(spans).T
     lacks = np.maximum(least - (ends - starts), 0) // 2
     edges = times.to_dates(starts - lacks), times.to_dates(ends + lacks), lane - 0.3, lane + 0.3
-    return axes.draw_boxes(ax, *edges, **{"linewidth": 1.5, "zorder": 1.5, **look})
+    return axes.draw_boxes(ax, *edges, **{"linewidth": 1.5, "zorder": 1.5, **options})
 
 
 def _frame_of(
@@ -209,12 +209,12 @@ def plot_coverage(
     if coverage.empty:
         return axes.explain(ax, "nothing is covered yet", title)
     labels: list[str] = []
-    wanted = styles.looks(style, len(styles.COVERAGE_COLOURS), Patch)
+    wanted = styles.spread(style, len(styles.COVERAGE_COLOURS), Patch)
     for (state, colour), arguments in zip(styles.COVERAGE_COLOURS.items(), wanted, strict=True):
         spans = coverage[coverage["state"] == state]
         if not spans.empty:
-            look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **arguments}
-            _draw(ax, len(labels), times.to_spans(spans, "start", "end"), look)
+            options = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **arguments}
+            _draw(ax, len(labels), times.to_spans(spans, "start", "end"), options)
             length = pd.Timedelta((spans["end"] - spans["start"]).sum())
             labels.append(f"{state}\n{duration_text(length)}")
     _format_lanes(ax, labels)

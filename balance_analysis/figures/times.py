@@ -122,8 +122,8 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
         dates = [to_dates(span) for span in proposal_spans(limits, kind)]
         seen = [span for span in np.clip(dates, *ax.get_xlim()).tolist() if span[0] < span[1]]
         shade, edge = to_rgba(ink(ax), alpha), to_rgba(ink(ax), 0.3)
-        look = {"facecolor": shade, "edgecolor": edge, "hatch": hatch, "linewidth": 0}
-        handles += _shade(ax, seen, {**look, "zorder": 0.2, "label": f"{kind} proposals enabled"})
+        shape = {"facecolor": shade, "edgecolor": edge, "hatch": hatch, "linewidth": 0}
+        handles += _shade(ax, seen, {**shape, "zorder": 0.2, "label": f"{kind} proposals enabled"})
     return handles
 
 

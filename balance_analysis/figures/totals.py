@@ -28,7 +28,7 @@ from balance_analysis.analysis.steps import (
     starts_of_known,
 )
 from balance_analysis.figures import axes
-from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_styles, looks
+from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_styles, spread
 from balance_analysis.figures.times import Extent, draw_area
 from balance_analysis.table.moments import Instant, gaps_in, joined
 from balance_analysis.table.names import AssetsLike, LabelsLike
@@ -266,16 +266,16 @@ def _draw_areas(
     is_unknown = ~np.isfinite(levels).any(axis=0).reshape(-1)
     write = axes.percent if stack.share else axes.short_amount
     last = stack.sum_up(np.array([stack.chart.interval.before - 1]))[0][:, 0]
-    fresh, wanted = starts_of_known(~is_unknown), looks(style, len(last), StepPatch)
+    fresh, wanted = starts_of_known(~is_unknown), spread(style, len(last), StepPatch)
     for number, reaches in enumerate(_piled(levels)):
         amount = "unknown" if np.isnan(last[number]) else write(last[number])
         group, label = stack.styles[number], f"{stack.labels[number]} {amount}"
         seam = {"edgecolor": ax.get_facecolor(), "zorder": 1 - number / 1000, "label": label}
-        look = {"facecolor": group.colour, "hatch": group.hatch, **seam, **wanted[number]}
+        options = {"facecolor": group.colour, "hatch": group.hatch, **seam, **wanted[number]}
         for reach in reaches:
             places = downsample(points, reach, columns=axes.COLUMNS, starts_known=fresh)
             seen = np.where(is_unknown, np.nan, reach)[places]
-            area = draw_area(ax, points[places], seen, stack.chart.interval, **look)
+            area = draw_area(ax, points[places], seen, stack.chart.interval, **options)
             drawn += [area] * (reach is reaches[0])
     return drawn
 
