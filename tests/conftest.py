@@ -12,11 +12,11 @@ from pathlib import Path
 
 from xdist.scheduler import WorkStealingScheduling
 
-# What tests start, and the next run, find modules compiled, whatever the shell says.
+# Child processes and the next run find compiled modules, whatever the shell's settings.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 sys.dont_write_bytecode = False
 
-# What a process has written outlives it, flushed or not; no test lets a machine lose its power.
+# Written data survives its process even without fsync; no test cuts a machine's power.
 os.fsync = lambda _: None
 
 # Tests make and delete many thousands of small files: in memory, where it has room for them.

@@ -162,7 +162,7 @@ def test_everything_that_pandas_cant_do_is_listed():
 
 @pytest.mark.parametrize(("code", "rounds", "advice"), PANDAS)
 def test_pandas_still_cant_do_it_and_the_advice_works(code, rounds, advice, names):
-    # What fails on a connection may leave something there: the advice works there all the same.
+    # The advice also works on a connection on which a statement has failed.
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         known = {**names, "connection": connection}
         if not rounds:

@@ -63,7 +63,7 @@ from balance_analysis.table.text import spans_text
 if TYPE_CHECKING:
     import dask.dataframe as dd
 
-_PARTIAL_HINT: Final = "pass `partial` to read what there is"
+_PARTIAL_HINT: Final = "pass `partial` to read it anyway"
 
 _TRIES: Final = 10
 """Maximum attempts to read while exports replace one state after another."""

@@ -75,7 +75,7 @@ class ArchiveStatus(Record):
         The process that is writing now, as "process 12 on host, since ..."; `None` if there is
         none, or if an object store has no lock.
     is_interrupted
-        Whether the last run was cut off; the next run recovers the archive. Without a lock, a
+        Whether the last run was interrupted; the next run recovers the archive. Without a lock, a
         running one looks the same.
     now
         The moment for which `age` is computed (UTC).
@@ -147,7 +147,7 @@ class ArchiveStatus(Record):
         if self.writing is not None:
             yield "writing", self.writing
         if self.is_interrupted:
-            yield "interrupted", "the last run was cut off; the next run recovers the archive"
+            yield "interrupted", "the last run did not end; the next run recovers the archive"
         if self.lost:
             yield "damaged", f"{list_text(self.lost)}: missing or truncated"
 
@@ -215,7 +215,7 @@ def _last_run(status: ArchiveStatus) -> str:
         return "none"
     began = moments.moment_text(run.started, "seconds")
     if run.outcome == "incomplete":
-        return f"{began}, {'cut off' if status.is_interrupted else 'under way'}"
+        return f"{began}, {'interrupted' if status.is_interrupted else 'under way'}"
     error = f" ({run.error})" if run.error else ""
     return f"{began}, {run.outcome}, {count_text(run.rows, 'new row')}{error}"
 

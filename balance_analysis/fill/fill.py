@@ -1,6 +1,6 @@
 """Fill an archive from a source of rows, period by period.
 
-A period is committed as soon as all of its rows have arrived, so a run that is cut off keeps what
+A period is committed as soon as all of its rows have arrived, so an interrupted run keeps what
 it committed. Rows are unproven until the node has been asked for its reach, after them. The next
 run asks again for whatever a killed run left unproven.
 """

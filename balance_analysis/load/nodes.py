@@ -46,7 +46,7 @@ from balance_analysis.table.moments import (
 from balance_analysis.table.schema import accounts_in, has_repeats, last_block
 
 FILL: Final = 0.9
-"""Target share of a page that a window fills: more leaves rests, less costs requests."""
+"""Target share of a page that a window fills: more overfills pages, less costs requests."""
 
 RECENT_STEPS: Final = 16
 """Number of recent steps whose density determines the next window's width."""
@@ -242,7 +242,7 @@ class NodeSource:
             while front < end:
                 while window := self._next_window(todo, running.values(), ready):
                     running[pool.submit(self._fetch_step, window, stopped)] = window
-                while front in ready:  # only now, so that requests go on while the caller works
+                while front in ready:  # only now, so that requests continue while the caller works
                     step = ready.pop(front).result()
                     yield self._take(step)
                     front = step.end

@@ -1,6 +1,6 @@
 """Examine a node: how far it reaches, and whether its cursors, times and lists can be trusted.
 
-A check that fails gives the finding "unknown" with the reason, and the other checks go on. A
+A check that fails gives the finding "unknown" with the reason, and the other checks continue. A
 request that fails is sent once more.
 """
 

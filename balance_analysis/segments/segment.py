@@ -125,7 +125,7 @@ class Segment:
         content = self.read(name)
         # COPY ends each row with a newline, and an unpacked table has no checksum.
         if not content.endswith(b"\n"):
-            raise DecodeError(f"{self}: the table {name} ends within a row: it was cut off")
+            raise DecodeError(f"{self}: the table {name} ends within a row: it is truncated")
         try:
             rows = pacsv.read_csv(
                 pa.BufferReader(content),

@@ -321,7 +321,7 @@ def test_invalid_arguments_are_refused(work, message):
         work(empty_table())
 
 
-# What is meant where nothing is said
+# Defaults
 
 
 @pytest.mark.parametrize(

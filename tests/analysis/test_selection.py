@@ -183,7 +183,7 @@ def test_a_cut_has_the_tables_known_intervals_within_its_own_interval(tmp_path):
     assert again.attrs == cut.attrs
 
 
-# What is noted
+# Notes of rows
 
 
 def test_notes_survive_every_way_to_store_or_copy_a_table(tmp_path):
@@ -204,7 +204,7 @@ def test_notes_survive_every_way_to_store_or_copy_a_table(tmp_path):
         ba.read_parquet(tmp_path / "pandas.parquet"),
     ]
     for each in carried:
-        # A file says that its evidence is that of a selection.
+        # A file notes that its evidence belongs to a selection.
         noted = {key: x for key, x in each.attrs[ATTRS_KEY].items() if x is not None}
         assert noted == table.attrs[ATTRS_KEY]
         with warnings_of_rows() as said:
@@ -426,7 +426,7 @@ def test_of_two_parts_with_one_start_the_one_with_openings_gives_the_balances():
         assert ba.balance_at(joined, at(24 * 21))["balance"].tolist() == [12, 3]
 
 
-# What is left out
+# Accounts that sums leave out
 
 
 SUMS = {

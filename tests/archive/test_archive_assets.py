@@ -37,7 +37,7 @@ def test_an_archive_keeps_the_assets_of_all_exports(node, archive):
     assert archive.names().assets == ba.read_assets(NAMES)
     run_export(node, archive.uri, end=END, assets=ALSO)
     assert archive.names().assets == ba.read_assets(NAMES | ALSO)
-    run_export(node, archive.uri, end=END, assets={ASSET: 7})  # what is said later holds
+    run_export(node, archive.uri, end=END, assets={ASSET: 7})  # later names win
     assert archive.names().assets == ba.read_assets(ALSO | {ASSET: 7})
     assert archive.verify().problems == ()
 

@@ -74,7 +74,7 @@ def test_a_bad_row_makes_its_account_unknown_unless_that_is_unreadable_and_has_a
     explained = archive.explain(row.account, at=at).balance
     assert explained == (int(row.balance) if "assetId" in change else None)
     assert balance_of(archive, row.account, at) == explained
-    # Whoever has no row at that moment may be meant by one that can't be read.
+    # A bad row may belong to any account without a row at that moment.
     there = {each.account for each in ROWS if each.time == row.time}
     other = next(each for each in ROWS[59::-1] if each.account not in there)
     explained = archive.explain(other.account, at=at).balance

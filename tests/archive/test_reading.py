@@ -76,7 +76,7 @@ def test_any_interval_filters_and_openings_give_the_matching_rows_and_opening_ba
     assert both(known_of(back), [(start, end)]) == known
     rows = HELD if is_torn else ROWS
     older = sorted(matching(rows, end=start + 1, **filters), key=lambda row: row.time)
-    # What was held before a gap is unknown behind it.
+    # A balance from before a gap is unknown after it.
     held_on = matching(older, start=MARCH) if is_torn and start > MARCH else older
     balances = {row.account: int(row.balance) for row in held_on}
     for source in [archive, back][: 1 + opening]:

@@ -46,11 +46,11 @@ def test_an_empty_archive_is_older_than_any_age(tmp_path):
 
 def test_an_interrupted_run_is_shown_and_a_running_one_is_not(folder):
     writer = writer_of(folder)
-    assert "interrupted" not in str(status(folder))
+    assert "\ninterrupted" not in str(status(folder))
     name, manifest = "changes/date=2023-04-29/changes.parquet", writer.manifest
     writer.write_manifest(manifest.announce(name, manifest.files["2023-04-29"], manifest.evidence))
     assert status(folder).is_interrupted
-    assert "interrupted" in str(status(folder))
+    assert "\ninterrupted" in str(status(folder))
     with locked(folder):
         assert not status(folder).is_interrupted
         assert f"writing     process {os.getpid()} on " in str(status(folder))
@@ -67,7 +67,7 @@ def test_a_killed_run_is_shown_by_its_report(folder):
     for holder in ({}, {"pid": gone.pid, "host": platform.node()}):
         (folder / "_lock.json").write_text(json.dumps(holder))
         assert status(folder).is_interrupted
-        assert "last run     9999-01-01T00:00Z, cut off" in str(status(folder))
+        assert "last run     9999-01-01T00:00Z, interrupted" in str(status(folder))
     (folder / "_lock.json").write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
     assert not status(folder).is_interrupted
     assert "9999-01-01T00:00Z, under way" in str(status(folder))

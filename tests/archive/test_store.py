@@ -73,4 +73,4 @@ def test_an_at_sign_after_the_bucket_is_not_a_credential(address):
     store = ba.Archive(address.replace("/a?", "/team@example/x?")).store
     store.write("a@b", b"1")
     assert store.read("a@b") == b"1"
-    assert store.uri.endswith("/team@example/x")  # without what stands behind a question mark
+    assert store.uri.endswith("/team@example/x")  # without the query after a question mark

@@ -88,7 +88,7 @@ def _changes() -> Iterator[tuple[int, str, int]]:
     """Yield rows without end: the time, the JSON before it, and the balance."""
     rng, accounts = random.Random(3), _accounts()
     for block in count():
-        # The first stands at the interval's start, so that all of it is known.
+        # The first row is at the interval's start, so that the whole interval is known.
         time = FIRST + block * BLOCK + (1000 * rng.randrange(100_000) if block else 0)
         for head, middle in rng.sample(accounts, rng.randint(1, 2 * ROWS_A_BLOCK - 1)):
             balance = rng.randrange(10 ** rng.randint(1, 27))

@@ -163,7 +163,7 @@ def test_axe_finds_no_violation_and_checks_all_contrast(visit, axe, gapped):
     for (width, theme), name in product(((1280, "light"), (390, "dark")), TABS):
         visit(gapped[0], f"range=ALL&tab={name}", width=width, theme=theme)
         page.evaluate(FEW)  # the other rows are as these
-        # It can't see what is behind text in SVG: nothing is, and its ink is that of notes.
+        # axe can't see the background of SVG text, which has none; its colour is that of notes.
         assert page.evaluate(INKS) == []
         result = page.evaluate(
             "axe.run({exclude: '.chart text'}, {resultTypes: ['violations', 'incomplete']})"

@@ -206,7 +206,7 @@ def test_a_read_only_disk_exits_with_74_before_any_work(name, world, monkeypatch
     assert world.node.requests == []
 
 
-# What a terminal or a spreadsheet runs
+# Text that a terminal or a spreadsheet would run
 
 ESCAPE = "\x1b]0;gone\x07\x1b[2J\x9b31m\u202e\u2028\x7f"
 OBEYED = re.compile(r"[^\n -~\xa1-\u2027\u2030-\uffff]")

@@ -99,10 +99,10 @@ def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(
     name, *options = command.split()
     said = fails(name, gapped, *options, code=3, folder=tmp_path)
     assert "is missing" in said
-    assert "; pass `--partial` to read what there is" in said
+    assert "; pass `--partial` to read it anyway" in said
     said = run(name, gapped, *options, "--partial").stderr
     assert "is missing" in said
-    assert "to read what there is" not in said
+    assert "to read it anyway" not in said
     assert Path(options[-1]).exists()
     behind = ("--since", moment(BEGIN + 2 * DAY), "--until", moment(END))
     assert "is missing" not in run(name, gapped, *options, *behind).stderr

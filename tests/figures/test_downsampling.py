@@ -56,7 +56,7 @@ def test_each_pixel_has_the_extremes_of_all_rows_on_each_side_of_every_gap(plot,
     (drawn, own), (whole, ends) = (reach(x, known, LENGTH // 800) for x in (shown, history))
     assert own == ends
     for ours, true in zip(drawn, whole, strict=True):
-        # What lies at the edge of a pixel may be drawn in the one beside it.
+        # A point at the edge of a pixel may be drawn in the neighbouring one.
         beside = ours.reindex(true.index).rolling(3, center=True, min_periods=1)
         assert (beside.min()["min"] <= true["min"]).all()
         assert (beside.max()["max"] >= true["max"]).all()

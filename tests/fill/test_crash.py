@@ -209,7 +209,7 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     stops = range(0, len(scenario.steps), len(scenario.steps) // 10)
     copies = killed(scenario.fill, put(scenario.before, folder), stops)
     for stop, copy in zip(stops, copies, strict=True):
-        # The next one meets what was left, and is killed as well.
+        # The next run finds the killed one's traces, and is killed too.
         for again in scenario.assert_completes(put(copy, folder), stop * 7 % len(scenario.steps)):
             scenario.assert_completes(put(again, folder))
 

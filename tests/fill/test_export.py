@@ -116,7 +116,7 @@ def test_the_default_end_is_now_less_the_lag(node, tmp_path):
     assert before - pd.Timedelta(hours=5) <= end.ceil("ms") <= after - pd.Timedelta(hours=5)
 
 
-# What a run asks for
+# Requested spans
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_forgetful_node_removes_no_row_and_proves_what_it_has(node, folder, wh
     after = [(START, END + DAY, True)] if some else [(START, END, True), (END, END + DAY, False)]
     assert spans_of(folder) == after
     assert content_of(folder, "changes/") == content_of(whole, "changes/")
-    # What is proven already is not warned of.
+    # No warning of stretches that are already proven.
     assert bool(caplog.text) is not some
 
 
@@ -346,7 +346,7 @@ def test_each_change_of_limits_is_kept_with_the_times_it_was_seen(node, tmp_path
     assert rows[0]["first_seen"] < rows[0]["last_seen"] < rows[1]["first_seen"]
 
 
-# A node that says itself what it may lack: an archive that is served
+# A node that reports its own gaps: a served archive
 
 
 def test_rows_that_a_node_says_it_lacks_are_not_conflicts(node, folder):

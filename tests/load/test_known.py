@@ -271,7 +271,7 @@ LISTS = ("party_ids", "market_ids", "account_types")
 
 @settings(max_examples=50)
 @given(balancers(), st.sampled_from([3, 10, 1000]), st.integers(1, 3))
-def test_known_is_never_false_for_nodes_at_one_address_and_everything_for_whole_ones(
+def test_nodes_at_one_address_make_nothing_false_known_and_whole_nodes_make_all_known(
     balancer, page_size, workers
 ):
     rows, asked, node, known = balancer

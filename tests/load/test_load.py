@@ -477,7 +477,7 @@ WRONG = {
     "a block": (SMALL, BLOCK, NAMED),
     "a block, silently": ({**SMALL, "cap_silently": True}, BLOCK, NAMED),
     "a block, exact cursors": ({**SMALL, "lossy_cursors": False}, BLOCK, NAMED),
-    # Alike from both ends: the two pages meet, and lack what follows.
+    # The same from both ends: the two pages meet, and lack the following rows.
     "a block without order": ({**SMALL, **NO_ORDER}, BLOCK, NAMED),
 }  # fmt: skip
 

@@ -43,7 +43,7 @@ def test_openings_cost_the_pages_before_the_start_and_no_further_reach_requests(
     plain = load(node, opening=False).attrs["balance_analysis"]["requests"]
     table = load(node)
     # The oldest row is looked for from 2020 on, a year at a time, and then whether there is an
-    # older one; one page holds what follows it.
+    # older one; one page holds the rows after it.
     assert table.attrs["balance_analysis"]["requests"] == plain + 4 + 1 + 1
 
 

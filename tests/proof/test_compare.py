@@ -391,7 +391,7 @@ def archive_of(rows, known, folder):
     ticks = sorted(tuple(ticks_of([each])) for each in known)
     answers = [(min(each), max(each) + 1, 1, True) for each in ticks]
     since = answers[-1][0]
-    # What is unproven says nothing of who held what.
+    # Unproven rows say nothing about who held which balance.
     answers += [(since - 1, since, 1, False)] if since else []
     return Held(rows, tuple(sorted(answers))).write(folder, "day")
 

@@ -101,7 +101,7 @@ def test_the_server_listens_on_ipv6_too(app):
         assert _status(url) == 200
 
 
-# Clients that don't do what they should
+# Misbehaving clients
 
 
 HALF_SENT = [

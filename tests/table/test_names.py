@@ -24,7 +24,9 @@ DESCRIBED = {
     GOV: {"symbol": "tGOV", "decimals": 18},
 }
 long_ids = st.text("0123456789abcdef", min_size=64, max_size=64)
-ids = long_ids | st.from_regex(r"[G-Zg-z_-][A-Za-z_-]*", fullmatch=True)  # what a node could send
+ids = long_ids | st.from_regex(
+    r"[G-Zg-z_-][A-Za-z_-]*", fullmatch=True
+)  # ids that a node could send
 
 
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=9)

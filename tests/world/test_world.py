@@ -118,7 +118,7 @@ class World(RuleBasedStateMachine):
         self.has_lied = True
         node.refresh()
 
-    # What users do
+    # Users' calls
 
     @rule(asked=addresses, filters=filters, since=tenths, until=tenths)
     def load(self, asked, filters, since, until):
@@ -346,7 +346,7 @@ class World(RuleBasedStateMachine):
         if kind == 0 and self.tables:
             yield self._of(self.tables, which)
         elif kind in {1, 2, 3}:
-            # What an archive had of a node before counts, when it has the same of another.
+            # Rows that an archive had from a node count, although it now has them from another.
             source, view = other.path, other.view()
             with serving(other.archive) if kind == 3 else contextlib.nullcontext() as url:
                 if kind == 2:
