@@ -153,8 +153,7 @@ class Slices:
         """Return the scan of the rows that a grid needs."""
         if grid is None or not len(grid):
             return self.scan
-        stop = max(int(grid.edges[-1]), int(grid.points.max(initial=0)) + 1)
-        return self.snapshot.around(self.scan, int(grid.edges[0]), stop)
+        return self.snapshot.around(self.scan, *grid.span)
 
     def _cut(self, scan: Scan, points: int) -> list[KeyRange]:
         accounts = _CELLS * self.rows / max(points, 1)
