@@ -208,7 +208,7 @@ def finish(
 ) -> Axes:
     """Add a title, and a legend beside the Axes with the lines of `notes` above its entries.
 
-    If the Axes isn't in a grid, as an inset isn't, the legend is inside it.
+    If the Axes isn't in a grid, as an inset isn't, or has its ticks at the right, the legend is inside.
     """
     words = textwrap.fill(title, 2 * _LETTERS)
     ax.set_title(words, loc="left", fontsize="medium", wrap=True, **PLAIN)
@@ -217,7 +217,8 @@ def finish(
         above = "\n".join(textwrap.fill(each, _LETTERS) for each in notes)
         size = _letter_size(ax, "\n".join([above, *entries]).count("\n") + 1)
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False}
-        options = beside if ax.get_subplotspec() else {"loc": "best"}
+        is_free = ax.get_subplotspec() and ax.yaxis.get_ticks_position() != "right"
+        options = beside if is_free else {"loc": "best"}
         options |= {"title": above, "title_fontsize": size, "fontsize": size, "alignment": "left"}
         artists = handles or [Line2D([], [], linestyle="none")]
         legend = ax.legend(artists, entries or [" "], **options)

@@ -132,6 +132,15 @@ def test_texts_do_not_overlap_in_any_size_and_over_any_time(name, size, days, pa
     check_words(PLOTS[name](table, axes_of(size)))
 
 
+def test_the_legend_covers_no_text_of_a_second_y_axis():
+    ax = ba.plot_totals(TABLES["a month"], ax=axes_of((8, 6)).twinx())
+    ax.figure.draw_without_rendering()
+    box = ax.get_legend().get_window_extent()
+    texts = [ax.yaxis.label, *ax.get_yticklabels()]
+    assert not any(overlap(box, text.get_window_extent()) for text in texts)
+    assert overlap(box, ax.bbox)
+
+
 def test_an_inset_has_its_legend_inside_and_a_tight_picture_includes_it():
     inset = axes_of((8, 6)).inset_axes((0.2, 0.3, 0.7, 0.5))
     ba.plot_totals(TABLES["a month"], ax=inset)
