@@ -244,8 +244,7 @@ class Archive:
         show: OnProgress = lambda _share, _rows: None,
     ) -> T:
         """Return a function's result for the archive's slices of accounts: see `Slices`."""
-        names = self.names()
-        return self._read(lambda now: work(Slices(now, self.filters, names, rows, show)))
+        return self._read(lambda now: work(Slices(now, self.filters, self.names(), rows, show)))
 
     def to_dask(
         self,
@@ -271,8 +270,7 @@ class Archive:
             needs `schema=None`.
         """
         check_columns(columns)
-        scan = self.snapshot().scan(self.filters, start, end, partial=partial)
-        return dask_frame(scan, columns)
+        return dask_frame(self.snapshot().scan(self.filters, start, end, partial=partial), columns)
 
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True

@@ -177,8 +177,7 @@ def sign(content: dict[str, Any]) -> bytes:
 
 def digest_of(content: object) -> str:
     """Return the SHA-256 of content as JSON with sorted keys and no whitespace."""
-    encoded = msgspec.json.encode(content, order="sorted")
-    return hashlib.sha256(encoded).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
 
 def parse(store: Store, content: bytes | None) -> Manifest:

@@ -134,8 +134,7 @@ def _rows(connection: DuckDBPyConnection, store: Store, files: Sequence[str]) ->
     if store.folder is None:
         connection.register("_changes", _dataset(store, files))
         return connection.table("_changes")
-    paths = [_path(store, name) for name in files]
-    return connection.read_parquet(paths, hive_partitioning=False)
+    return connection.read_parquet([_path(store, name) for name in files], hive_partitioning=False)
 
 
 def _within(rows: DuckDBPyRelation, spans: Sequence[Span]) -> DuckDBPyRelation:

@@ -131,8 +131,7 @@ class _Lines(logging.Formatter):
     """Format log records for a terminal: each message is one line, control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = without_credentials(super().format(record))
-        return "\n".join(map(printable, text.split("\n")))
+        return "\n".join(map(printable, without_credentials(super().format(record)).split("\n")))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return printable(super().formatMessage(record))

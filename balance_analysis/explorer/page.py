@@ -88,5 +88,4 @@ def _read(name: str) -> str:
 
 def _digest(text: str) -> str:
     """Return a script's or a style's hash for a Content-Security-Policy."""
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -208,7 +208,7 @@ def finish(
 ) -> Axes:
     """Add a title, and a legend beside the Axes with the lines of `notes` above its entries.
 
-    If the Axes isn't in a grid, as an inset isn't, or has its ticks at the right, the legend is inside.
+    The legend is inside if the Axes isn't in a grid, as an inset, or has its ticks at the right.
     """
     words = textwrap.fill(title, 2 * _LETTERS)
     ax.set_title(words, loc="left", fontsize="medium", wrap=True, **PLAIN)

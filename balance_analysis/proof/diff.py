@@ -480,8 +480,7 @@ def segments_side(stretches: Sequence[Stretch]) -> Side:
             yield pa.Table.from_batches([part.rows])
 
     source = ", ".join(stretch.source for stretch in stretches)
-    evidence = evidence_of((read_blocks(segment), ()) for segment in segments)
-    return Side(source, evidence, rows)
+    return Side(source, evidence_of((read_blocks(each), ()) for each in segments), rows)
 
 
 def _node(

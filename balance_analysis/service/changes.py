@@ -108,8 +108,7 @@ class Finder:
 
     def has_account_type(self, name: str) -> bool:
         """Return whether any row has this account type."""
-        filters = Filters(account_types=(name,))
-        return bool(self._walk(filters, EVER, None, 1, descending=True)[1])
+        return bool(self._walk(Filters(account_types=(name,)), EVER, None, 1, descending=True)[1])
 
     def _walk(
         self,

@@ -299,8 +299,7 @@ class Evidence:
 
         The result is complete where both are.
         """
-        both = self.narrow(other.filters)
-        return both.clipped(other.narrow(self.filters).complete)
+        return self.narrow(other.filters).clipped(other.narrow(self.filters).complete)
 
     def with_verdict(
         self, node: Node, shared: Iterable[Span], differing: Iterable[Span], *, is_new: bool = True

@@ -445,8 +445,7 @@ def names_in(metadata: object) -> Names:
     """Return the names in metadata; may be empty."""
     noted = carried(metadata)
     known = {part.names if isinstance(part, _Noted) else None for part in noted.values()}
-    names = known.pop() if len(known) == 1 else None
-    return names or read_names(**noted)
+    return (known.pop() if len(known) == 1 else None) or read_names(**noted)
 
 
 def names_of(
