@@ -186,8 +186,7 @@ class _Segments(Source):
                 )
         held, whole = self._held(evidence), evidence.reached
 
-        def extended(part: list[Segment]) -> Span:
-            begin, end = span_of(part)
+        def extended(part: list[Segment], begin: int, end: int) -> Span:
             before = [span for span, (_, b) in held if b == part[0].first - 1]
             after = [span for span, (a, _) in held if a == part[-1].last + 1]
             # A node's answer may have replaced the end of earlier segments. Time reached directly
@@ -199,14 +198,14 @@ class _Segments(Source):
 
         def is_held(segment: Segment) -> bool:
             named = [span for span, (a, b) in held if a <= segment.first and segment.last <= b]
-            if not named or gaps_in(named, *span_of([segment])):
+            if not named or gaps_in(named, *(span := span_of([segment]))):
                 return False
             # A killed import may lack the time up to the next segment's first block.
-            return not evidence.incomplete(*extended([segment]))
+            return not evidence.incomplete(*extended([segment], *span))
 
         groups = (group for each in self.stretches for group in groupby(each.segments, is_held))
         for part in ([*segments] for is_done, segments in groups if not is_done):
-            self._parts[extended(part)] = part
+            self._parts[extended(part, *span_of(part))] = part
         return [*self._parts]
 
     def check(self, writer: Writer) -> bool:

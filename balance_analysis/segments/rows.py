@@ -341,7 +341,8 @@ def span_of(segments: Sequence[Segment]) -> Span:
     IncompleteError, DecodeError
         As `read_blocks`.
     """
-    return read_blocks(segments[0]).span[0], read_blocks(segments[-1]).span[1]
+    spans = [read_blocks(each).span for each in dict.fromkeys((segments[0], segments[-1]))]
+    return spans[0][0], spans[-1][1]
 
 
 def evidence_of(
