@@ -262,7 +262,9 @@ def balancers(draw):
         some = sorted({x.party_id for x in rows}) if draw(st.booleans()) else []
         asked["party_ids"] = [*(f"{n:064x}" for n in range(60)), *some]
     first, last = max(start, times[0]), times[-1]
-    known = ((first, last),) if are_whole and first < last else None
+    # A node answers for a year at most, so it doesn't prove a longer time without rows.
+    is_dense = all(later - earlier < 364 * DAY for earlier, later in itertools.pairwise(times))
+    known = ((first, last),) if are_whole and is_dense and first < last else None
     return rows, asked, LoopbackNode(backends=nodes, turns=turns), known
 
 
@@ -271,7 +273,7 @@ LISTS = ("party_ids", "market_ids", "account_types")
 
 @settings(max_examples=50)
 @given(balancers(), st.sampled_from([3, 10, 1000]), st.integers(1, 3))
-def test_nodes_at_one_address_make_nothing_false_known_and_whole_nodes_make_all_known(
+def test_known_is_never_false_for_nodes_at_one_address_and_everything_for_whole_ones(
     balancer, page_size, workers
 ):
     rows, asked, node, known = balancer
