@@ -122,6 +122,7 @@ def test_amounts_beyond_38_digits_are_exact_at_any_width_and_are_refused_where_k
 
 @given(st.lists(st.integers(-(2**61), 2**61), min_size=1, max_size=4), st.integers(1, 40))
 @example([-1, 0, 0, 2**60], 40)
+@example([2**60, 2**40 - 1, 2**40 - 1, 2**8 - 1], 40)
 def test_digits_of_any_sign_are_composed_exactly(digits, width):
     words = int128.compose([np.array([digit]) for digit in digits], width)
     exact = sum(digit << (width * place) for place, digit in enumerate(digits))
