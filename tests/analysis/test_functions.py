@@ -373,6 +373,17 @@ def test_deltas_of_a_selection_keep_its_index(recorded_rows):
     assert [*ba.deltas(chosen[::-1]).index] == [*range(len(chosen))]
 
 
+def test_a_party_falls_from_the_highest_sum_of_its_accounts():
+    levels = [(GENERAL, 0, 5), (MARGIN, 0, 1), (MARGIN, 1, 4), (GENERAL, 2, 0)]
+    falls = ba.drawdown(table_of([(*key, START + n, x) for key, n, x in levels]), by="party_id")
+    high = START + 1
+    assert records(falls[["timestamp", "balance", "peak", "peak_at", "depth"]]) == [
+        (START, 6, 6, START, 0),
+        (high, 9, 9, high, 0),
+        (START + 2, 4, 9, high, 5),
+    ]
+
+
 @pytest.mark.parametrize("of", [ba.summarize_accounts, partial(ba.flows, freq=None)])
 def test_a_change_of_any_size_before_the_start_is_ignored(of):
     rows = [(*GENERAL, START, -LARGEST), (*GENERAL, START + 1, LARGEST), (*GENERAL, START + 3, 7)]
