@@ -89,6 +89,11 @@ def test_gaps_and_the_time_after_the_known_intervals_are_hatched(plot):
     assert entries(ax).count(INCOMPLETE) == 1
 
 
+def test_an_unknown_stretch_too_short_to_see_is_not_hatched():
+    table = knowing((0, 8), rows=[(*GENERAL, START + 1, 5)])
+    assert not ba.plot_balances(table, start=instant(START)).patches
+
+
 @pytest.mark.parametrize("freq", ["1D", "5D"])
 def test_a_periods_step_ends_where_a_gap_begins(freq):
     options = {"freq": freq, "start": instant(START)}
