@@ -252,7 +252,7 @@ def balancers(draw):
     turns = draw(st.lists(st.integers(0, 2), min_size=1, max_size=9))
     start = draw(st.sampled_from(times)) + draw(st.sampled_from([-DAY, -1, 0, 1]))
     asked = {"start": start, "end": times[-1] + DAY}
-    for name in draw(st.sets(st.sampled_from(["asset_id", *LISTS]), max_size=2)) if rows else ():
+    for name in sorted(draw(st.sets(st.sampled_from(["asset_id", *LISTS]), max_size=2))):
         values = {getattr(row, name.removesuffix("s")) for row in rows} - {""}
         if values:
             value = draw(st.sampled_from(sorted(values)))
