@@ -31,6 +31,11 @@ def test_lines_and_areas_are_named_by_a_column_of_the_table_or_its_missing_value
         ba.plot_balances(table, by="floor")
 
 
+def test_a_party_that_holds_nothing_in_the_interval_has_no_area():
+    rows = [(*GENERAL, START, 5), (*OTHER, START + 9 * DAY, 7)]
+    assert entries(ba.plot_totals(table_of(rows), by="party_id", **END)) == ["a1 5"]
+
+
 def test_the_largest_holders_have_the_callers_names():
     names = {"a1": "Alice"}
     ax = ba.plot_totals(table_of(ROWS), by="party_id", share=True, labels=names, **END)

@@ -138,3 +138,4 @@ def test_partly_unknown_days_are_hatched_in_the_calendar():
     assert len(hatched.get_paths()) == 2
     assert entries(ax) == [INCOMPLETE]
     assert ba.plot_activity(table_of(ROWS)).collections[0].get_array().count() == 7
+    assert ba.plot_activity(knowing((0, 9))).collections[0].get_array().shape == (7, 2)
