@@ -82,7 +82,7 @@ USAGE = {
     f"{SUMMARY} --units --format json": "have unknown decimals: pass assets",
     # what is explained, and what a digest is of
     f"explain {{gapped}} --at 2023-05-03 --party-id {OTHER}": "no row has the party",
-    "explain {gapped} --at 2023-05-03": "select one with --asset-id, --account-type, --party-id",
+    "explain {gapped} --at 2023-05-03 --account-type order_margin": "2 such accounts: select one",
     "digest {gapped} --since 2023-05-01 --until 2023-05-01": "before end",
     "digest .": "not an archive",
     # a file to write, before anything is read
