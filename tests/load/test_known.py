@@ -262,8 +262,8 @@ def balancers(draw):
         some = sorted({x.party_id for x in rows}) if draw(st.booleans()) else []
         asked["party_ids"] = [*(f"{n:064x}" for n in range(60)), *some]
     first, last = max(start, times[0]), times[-1]
-    # A request proves nothing if its range, of a year at most, has no row, or none of a market where
-    # it names some.
+    # A request whose range, of a year at most, has no row proves nothing; nor does one that names
+    # markets, before the first row of a market.
     is_dense = all(later - earlier < 364 * DAY for earlier, later in itertools.pairwise(times))
     is_dense &= "market_ids" not in asked or any(x.market_id for x in rows if x.time == times[0])
     known = ((first, last),) if are_whole and is_dense and first < last else None
