@@ -51,6 +51,7 @@ def test_holders_are_by_default_those_just_before_the_end_of_the_known_intervals
     holders = ba.holders(table)
     assert holders.equals(ba.holders(table, day(10) - pd.Timedelta("1us")))
     assert holders["balance"].tolist() == [7, 1]
+    assert ba.holders(table, n=1)["balance"].tolist() == [7]
     assert "no balance is known at" not in caplog.text
     assert ba.holders(table, day(11))["unknown"].tolist() == [1, 1]
     assert "no balance is known at" in caplog.text
