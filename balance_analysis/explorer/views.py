@@ -354,7 +354,7 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
     for edges in request.state.parts(query.asset, grid.edges):
         history = request.rows(span=(int(edges[0]), int(edges[-1])))
         periods.append(sum_flows(history, Grid(edges, edges[:-1], grid.zone), ["asset_id"]))
-    sums = pd.concat(periods) if periods[1:] else periods[0]
+    sums = pd.concat(periods)
     return {
         "freq": name,
         "flows": wire.to_records(sums.drop(columns=["asset_id", "is_known"])),

@@ -160,6 +160,7 @@ def test_sums_beyond_38_digits_refuse_only_the_views_of_their_asset(tmp_path):
         ({"accounts": [(1, 2, 3, 4)]}, "account"),
         ({"assets": "x.txt"}, "assets"),
         ({"start": "2030-01-01"}, "must start before it ends"),
+        (dict.fromkeys(["start", "end"], "2023-04-03"), "must start before it ends"),
     ],
 )
 def test_a_failed_report_leaves_only_the_previous_one(options, says, table, tmp_path):
