@@ -344,10 +344,8 @@ def note_interval(
     if notes.evidence is not None:
         note_evidence(cut, notes.evidence.within(EVER[0], end), start, end)
     else:
-        are_unknown = {} if notes.known is None else {EVIDENCE_KEY: None}  # its accounts
-        _note(
-            cut, _known_json(known, nothing_before=notes.nothing_before) | are_unknown, start, end
-        )
+        stated = _known_json(known, nothing_before=notes.nothing_before)
+        _note(cut, {**stated, EVIDENCE_KEY: None}, start, end)  # of which accounts isn't stated
     cut.attrs[ATTRS_KEY]["rows"] = len(cut)
     note_rows(cut)
 
