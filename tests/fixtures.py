@@ -18,7 +18,7 @@ from tests.waits import dont_wait, sleeping
 
 RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
 
-PROFILE = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+PROFILE = settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", PROFILE, derandomize=True, database=None)
 settings.register_profile("new", PROFILE, max_examples=200)
 settings.register_profile("deep", PROFILE, max_examples=1000)

@@ -35,7 +35,7 @@ MEASURES = "accounts unknown first_seen last_seen rows changes opening closing m
 MEASURES += " minimum_at maximum_at inflow outflow net internal average drawdown drawdown_at"
 MEASURES = [*MEASURES.split(), "zero_share"]
 LONGEST = {"hour": 50 * HOUR, "day": 50 * DAY, "month": 1300 * DAY}
-ARCHIVES = settings.default.max_examples // 8
+ARCHIVES = settings.default.max_examples // 6
 
 
 def random_archive(folder, seed):
