@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import node_of, run_export
+from tests.archive.exporting import edit_manifest, node_of, run_export
 from tests.archive.months import END, HELD, MOMENTS, ROWS, START
 from tests.cli.running import run
 from tests.columns import COLUMNS
@@ -74,6 +74,8 @@ def test_a_bad_row_makes_its_account_unknown_unless_that_is_unreadable_and_has_a
     explained = archive.explain(row.account, at=at).balance
     assert explained == (int(row.balance) if "assetId" in change else None)
     assert balance_of(archive, row.account, at) == explained
+    why = archive.explain(row.account, at=from_microseconds(row.time)).why
+    assert "assetId" in change or f"{moment_text(row.time)} to {moment_text(its)} is not" in why
     # A bad row may belong to any account without a row at that moment.
     there = {each.account for each in ROWS if each.time == row.time}
     other = next(each for each in ROWS[59::-1] if each.account not in there)
@@ -98,6 +100,8 @@ def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):
     nobody = archive.explain(min(strangers), at=at)
     assert (nobody.balance, nobody.row) == (0, None)
     assert "since the network's first block" in nobody.why
+    edit_manifest(tmp_path / "a", lambda x: x["evidence"]["answers"][0].update(reached=False))
+    assert archive.explain(min(strangers), at=at).balance is None
 
 
 def test_a_command_explains_the_account_that_its_options_name(torn):
@@ -108,6 +112,7 @@ def test_a_command_explains_the_account_that_its_options_name(torn):
     printed = run("explain", torn, *names, "--at", at, "--format=json").stdout
     content = json.loads(printed)
     assert content["balance"] == content["row"]["balance"] == str(row.balance)
+    assert content["carried_seconds"] == 0
     said = run("explain", torn, *names, "--at", at).stdout
     assert f"{int(row.balance):,} since {at}" in said
     assert ["balance", f"{int(row.balance):,}"] in map(str.split, said.splitlines())

@@ -93,7 +93,9 @@ def test_missing_and_truncated_files_are_listed_and_named_by_a_run(node, folder)
     shown = status(folder, count_accounts=False)
     assert shown.lost == tuple(each.relative_to(folder).as_posix() for each in (gone, cut))
     assert "missing or truncated" in str(shown)
-    assert run_export(node, folder, end=END).damaged == [*shown.lost]
+    run = run_export(node, folder, end=END)
+    assert run.damaged == [*shown.lost]
+    assert all(name in str(run) for name in shown.lost)
 
 
 def test_a_status_has_all_counts_and_its_text_is_aligned_and_in_utc(node, whole):

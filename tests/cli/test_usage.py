@@ -33,7 +33,7 @@ USAGE = {
     "summary none.parquet": "none.parquet: no such file or archive",
     "summary bad.parquet": "bad.parquet is not a Parquet file of balance changes, or",
     "plot bad.parquet -o x.png": "bad.parquet is not a Parquet file of balance",
-    "status .": "not an archive",
+    "status .": "not an archive: it has no _archive.json",
     "verify .": "not an archive",
     "export . http://127.0.0.1:1": "bad.parquet",
     "export": "Missing argument 'ARCHIVE'",
@@ -53,7 +53,7 @@ USAGE = {
     # a server
     "serve": "give an archive, or --demo",
     "serve x --demo": "not both",
-    "serve 'no archive'": "is not an archive",
+    "serve 'no archive'": "is not an archive: there is no such folder",
     "serve --demo --allow-origin example.org": "'example.org' is not an origin: give one",
     "serve --demo --host no-such-host.invalid": "no-such-host.invalid",
     # accounts, moments and other values
