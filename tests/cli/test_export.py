@@ -152,7 +152,7 @@ SESSIONS = {
         ("export {a} {url}", 5, "`balance-analysis verify "),
         ("{last}", 5, "restore a backup of it; otherwise remove it"),
         ("remove _limits.parquet", 0, ""),
-        ("export {a} {url}", 0, "Nothing new"),
+        ("export {a} {url}", 0, r"starting a new one(.|\n)+Nothing new"),
         ("verify {a}", 0, "no problem"),
     ],
     "a damaged file": [
