@@ -26,11 +26,13 @@ FILE_KEY = ("party_id", "asset_id", "account_type", "market_id")
 def _small_rounds():
     """Merge accounts in small rounds, so that later rounds choose among row groups.
 
-    One task reads several files on any machine.
+    One task reads several files on any machine. Each footer is as a large file's: longer than what
+    is read first.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.cpu_count", lambda: 1)
         patch.setattr("balance_analysis.archive.datafile._BUFFER_ROWS", 3)
+        patch.setattr("balance_analysis.archive.datafile._TAIL", 8)
         patch.setattr("balance_analysis.archive.snapshot._ROWS_EACH", 0)
         yield
 
