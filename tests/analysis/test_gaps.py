@@ -104,6 +104,13 @@ def test_an_archive_explains_a_bad_row_as_its_table_does(tmp_path, account):
             assert archive.explain(tuple(key), at=instant(moment)).balance == balance
 
 
+def test_a_bad_row_at_the_end_of_a_period_leaves_its_changes_known():
+    table = opened(World(ROWS, {}, KNOWN, bad=(((BAD, BAD + 1), GENERAL),)))
+    freq = {"freq": "1D", "start": day(0), "end": day(5)}
+    changes = ba.flows(table, value="changes", layout="wide", **freq).iloc[:, 0]
+    assert [*changes.isna()] == [False, False, False, True, False]
+
+
 @given(st.lists(spans, max_size=8), spans)
 def test_stated_intervals_are_joined_and_a_cut_keeps_those_up_to_its_end(some, cut):
     def moments(known):
