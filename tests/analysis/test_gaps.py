@@ -111,6 +111,17 @@ def test_a_bad_row_at_the_end_of_a_period_leaves_its_changes_known():
     assert [*changes.isna()] == [False, False, False, True, False]
 
 
+def test_a_change_over_a_gap_within_a_period_is_counted_as_unknown():
+    known = ((START, START + 2 * HOUR), (START + DAY, START + 2 * DAY))
+    flows = ba.flows(opened(World(ROWS[:2], {}, known, nothing_before=True)), freq=None)
+    assert flows["unknown"].tolist() == [1]
+
+
+def test_periods_begin_with_the_first_row_though_a_table_without_openings_starts_earlier():
+    table = opened(World(ROWS[1:], {}, KNOWN, begin=START - DAY))
+    assert ba.flows(table, layout="wide").index[0] == day(1).replace(hour=0, minute=0, second=0)
+
+
 @given(st.lists(spans, max_size=8), spans)
 def test_stated_intervals_are_joined_and_a_cut_keeps_those_up_to_its_end(some, cut):
     def moments(known):

@@ -511,7 +511,8 @@ def test_sums_also_warn_about_rows_after_the_known_intervals_and_without_any(cap
 @pytest.mark.parametrize(("function", "days"), [(ba.totals, 60), (ba.flows, 61)])
 def test_sums_warn_that_accounts_whose_rows_were_all_set_aside_are_left_out(function, days, caplog):
     stranger = ("VOTE", "ACCOUNT_TYPE_BOND", "z9", "")
-    bad = (((START + 5, START + 6), stranger), ((START + 7, START + 8), ROWS[0][:4]))
+    accounts = (stranger, ROWS[0][:4], ROWS[0][:4])
+    bad = tuple(((START + n, START + n + 1), account) for n, account in enumerate(accounts))
     world = World(ROWS, {}, ((START, START + days * DAY),), nothing_before=True, bad=bad)
     function(opened(world), by="asset_id")
     said = "accounts are left out if all of their rows were set aside (1 row)"
