@@ -76,6 +76,7 @@ USAGE = {
     f"{REPORT} --assets none.toml": "none.toml",
     f"{REPORT} --until 2023-04-01": "before",
     f"compare {SAMPLE} --at 2023-04-20 --at 2023-04-10": "the earlier one first",
+    f"compare {SAMPLE} --at 2023-04-10 --at 2023-04-10": "the earlier one first",
     f"compare {SAMPLE} --at 2023-04-10 -o x.csv": "--at BEFORE --at AFTER",
     f"{SUMMARY} --units": "have unknown decimals: pass assets",
     f"{SUMMARY} --units --wide": "have unknown decimals: pass assets",
