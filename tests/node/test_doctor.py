@@ -57,6 +57,10 @@ def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):
         assert cursors.value["lost"] > 0
     if 1 < len(rows) <= 200 and max(blocks.values()) > 1:
         assert cursors.value["cuts"] > 0
+    if cursors.value and not lossy:
+        size, times = cursors.value["page_size"], [row.time for row in reversed(rows)]
+        ends = range(size, cursors.value["rows"], size)
+        assert cursors.value["cuts"] == sum(times[end - 1] == times[end] for end in ends)
 
 
 def in_units(nanoseconds):
@@ -92,7 +96,15 @@ def test_any_node_gets_a_report(rows, options):
     diagnose(rows, **options)
 
 
+def swap_newest(answer, request):
+    """Swap the two newest rows of a page that begins with them."""
+    edges = answer["balances"]["edges"]
+    if request.get("pagination.newestFirst") == "true":
+        edges[:2] = edges[1::-1]
+
+
 EXACT = {"lossy_cursors": False}
+ONE_EACH = random_history(1, largest_block=1)
 PARTS = spoilt(bool, timestamp="1680307200000000001")
 """Sends a time that is no whole number of microseconds."""
 VERDICT_OF = [
@@ -102,6 +114,7 @@ VERDICT_OF = [
         ("timestamps", "warning", {"ignores": [name]})
         for name in ("pagination.newestFirst", "dateRange", "dateRange.endTimestamp")
     ),
+    ("timestamps", "warning", {"rows": ONE_EACH, "edit_page": swap_newest}),
     ("cursors", "warning", {"ignores": ["pagination.after"]}),
     *(("lists", "warning", {"takes_one": place}) for place in (0, -1)),
     ("cursors", "warning", {}),
@@ -111,6 +124,7 @@ VERDICT_OF = [
         # As a load allows for any of these readings of a range.
         for options in ({}, {"start_exclusive": True}, {"end_inclusive": True})
     ),
+    ("lists", "ok", {"rows": [row._replace(time=ROWS[0].time) for row in ROWS]}),
     *(("reachable", "note", {"limits": limits}) for limits in (None, {"canProposeMarket": "yes"})),
 ]
 
