@@ -15,7 +15,7 @@ import balance_analysis as ba
 from tests.archive.exporting import DAY, END, START, knowing, loaded, node_of, spread_history
 from tests.cli.running import run
 from tests.columns import ATTRS_KEY, known_of, lacking
-from tests.loopback import LIMITS, Fault, LoopbackNode, histories, random_history, spoilt
+from tests.loopback import LIMITS, Fault, Kind, LoopbackNode, histories, random_history, spoilt
 from tests.moments import between, from_microseconds, moment_text, range_text
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
@@ -76,7 +76,7 @@ def test_known_intervals_are_those_that_answers_prove_and_one_warning_names_the_
     assert bool(lacking(table.attrs[ATTRS_KEY])) == bool(said)
 
 
-def test_a_failing_node_does_not_prove_a_forgetful_nodes_rows():
+def test_a_failing_node_does_not_prove_a_forgetful_nodes_rows(caplog):
     """The first node is asked what it remembers, and is gone when the rows are."""
 
     def only_the_oldest_row(_, request):
@@ -86,7 +86,30 @@ def test_a_failing_node_does_not_prove_a_forgetful_nodes_rows():
     with node_of(ROWS, faults=only_the_oldest_row) as deep, knowing(ROWS, MIDDLE) as shallow:
         table = loaded([deep, shallow])
     assert known_of(table) == ((MIDDLE, END),)
+    assert caplog.text.count("going on with another address") == 1
     assert_true(table)
+
+
+def test_a_node_whose_reach_is_unknown_is_asked_for_what_another_lacks():
+    with knowing(ROWS, head=MIDDLE) as behind, knowing(ROWS, faults=[Fault.status(503)]) as late:
+        table = loaded([behind, late])
+    assert known_of(table) == ((START, END),)
+    assert lines_of_table(table) == lines_of_rows(ROWS)
+
+
+def test_time_whose_answers_come_too_late_is_not_proven():
+    """The node that sends the rows forgot one, and the other is slow to find a year's newest."""
+    rows = [ROWS[0]._replace(time=START + days * DAY) for days in (0, 200, 210)]
+
+    def slow(_, request):
+        first, last = (int(request.get(f"dateRange.{x}Timestamp")) for x in ("start", "end"))
+        return Fault(Kind.STALLED) if last - first > 200 * DAY * 1000 else None
+
+    backends = [node_of(some, head=START + 220 * DAY) for some in (rows[2:], rows)]
+    node = LoopbackNode(backends=backends, turns=(0, *[1] * 60), faults=slow)
+    asked = {"start": START + 199 * DAY, "end": START + 220 * DAY}
+    table = loaded(node, **asked, workers=1)
+    assert known_of(table) == ((rows[2].time, asked["end"]),)
 
 
 @pytest.mark.parametrize(("start", "more"), [(START, 0), (QUIET, 1)])
@@ -153,7 +176,8 @@ def test_the_order_of_addresses_does_not_matter(caplog):
         gone.stop()
         nodes = [shallow, behind, silent, gone]
         for turn in range(len(nodes)):
-            table = loaded([*nodes[turn:], *nodes[:turn]], page_size=100)
+            start = START if turn else None
+            table = loaded([*nodes[turn:], *nodes[:turn]], start, page_size=100)
             assert known_of(table) == ((START, END),)
             assert lines_of_table(table) == lines_of_rows(ROWS)
             assert gone.url not in noted(table, "steps_by_node")

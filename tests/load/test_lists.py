@@ -22,6 +22,7 @@ VALUES = {
 NOBODY = "f" * 64
 PARTIES = Counter(row.party_id for row in ROWS if row.party_id != "network")
 ONE, OTHER = (party for party, _ in PARTIES.most_common(2))
+WITH_NOBODY = [{name: [VALUES[name][0], NOBODY]} for name in ("party_ids", "market_ids")]
 SAID = "seems to use one value of a list"
 
 
@@ -62,15 +63,10 @@ EDGE = TIMES.index(ROWS[-200].time)
     st.booleans(),
     st.sampled_from([(0, 0, 1), (0, 1), (0, 1, 0, 0, 1)]) | st.tuples(*[st.integers(0, 1)] * 4),
     st.sampled_from([None, *TIMES[-12:]]),
-    st.sampled_from([{name: [values[0], NOBODY]} for name, values in VALUES.items()][:2]),
+    st.sampled_from(WITH_NOBODY),
 )
-@example(
-    lacks={"head": TIMES[EDGE + 2]},
-    headers=True,
-    turns=(0, 0, 1),
-    bad=None,
-    asked={"market_ids": [VALUES["market_ids"][0], NOBODY]},
-)
+@example({"head": TIMES[EDGE + 2]}, True, (0, 0, 1), None, WITH_NOBODY[1])
+@example({"max_page_size": 1, "cap_silently": True}, True, (0, 0, 1), None, WITH_NOBODY[0])
 @settings(max_examples=30)
 def test_nodes_that_use_lists_are_never_refused_for_missing_or_bad_rows(
     lacks, headers, turns, bad, asked
