@@ -7,7 +7,6 @@ import itertools
 import json
 
 import pytest
-import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +16,7 @@ from tests.cli.running import run
 from tests.columns import ATTRS_KEY, known_of, lacking
 from tests.loopback import LIMITS, Fault, Kind, LoopbackNode, histories, random_history, spoilt
 from tests.moments import between, from_microseconds, moment_text, range_text
-from tests.node.asking import client_to
+from tests.node.asking import NOWHERE, client_to, session_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
 
@@ -198,11 +197,23 @@ def test_a_served_archive_names_the_origins_of_its_answers(header, named):
     assert origins(loaded(node)) == {named}
 
 
-def test_an_address_behind_a_proxy_has_no_origin():
-    with node_of(ROWS) as node, requests.Session() as session:
-        session.proxies = {"http": node.url}
-        client = ba.Client("http://node.test", session=session)
-        assert origins(ba.load_balance_changes(client, end=from_microseconds(END))) == {()}
+ADDRESSES = [
+    ("http://192.0.2.7", {}, ("192.0.2.7:80",)),
+    ("http://[2001:DB8::1]:3008", {}, ("[2001:db8::1]:3008",)),
+    ("https://localhost", {"trust_env": False}, ("127.0.0.1:443",)),
+    ("https://localhost", {}, ()),
+    ("http://192.0.2.7", {"proxies": {"http": "http://proxy.test"}}, ()),
+]
+
+
+@pytest.mark.parametrize(("url", "options", "named"), ADDRESSES)
+def test_an_address_has_an_origin_unless_a_proxy_resolves_it(monkeypatch, url, options, named):
+    monkeypatch.setenv("https_proxy", "http://proxy.test")
+    monkeypatch.setenv("no_proxy", "")
+    vars(session := session_to(node_of(ROWS))).update(options)
+    session.mount(url, session.get_adapter(NOWHERE))
+    client = ba.Client(url, session=session)
+    assert origins(ba.load_balance_changes(client, end="2023-05-03")) == {named}
 
 
 def test_a_bad_row_makes_its_moment_unknown_for_its_account_alone(caplog):
