@@ -301,6 +301,7 @@ def test_a_frame_without_known_intervals_isnt_compared_and_the_remedy_is_named(t
     for side in (table, ba.to_table(table).balances.between(FIRST, LAST)):
         difference = ba.diff(archive, side)
         assert (difference.shared, difference.compared, difference.is_same) == ((), (0, 0), False)
+        assert difference.other == "table"
         assert "ba.to_table(frame, known=[(start, end)])" in str(difference)
     stated = ba.to_table(table, known=[(FIRST, LAST)])
     assert ba.confirm(archive, stated).is_same

@@ -239,10 +239,17 @@ def test_rows_in_uncovered_time_are_named_with_the_command_that_covers_it(node, 
     (problem,) = (p for p in verify(folder).problems if p.kind == "rows")
     assert problem.where == NAME
     assert "are outside the answered time" in problem.what
-    assert problem.mend.endswith("--fill-gaps`")
+    assert problem.mend.endswith("--since 2023-04-29T00:00Z --fill-gaps`")
     assert not mend(node, folder).left.is_whole
     run_export(node, folder, fill_gaps=True)
     assert verify(folder).is_whole
+
+
+def test_rows_between_two_answers_of_a_day_are_counted(folder):
+    times = [row.time for row in matching(ROWS, start=START + 12 * HOUR)]
+    edit_answers(folder, (START, times[0]), (times[0] + 1, END))
+    (problem,) = verify(folder).problems
+    assert problem.what == f"{times.count(times[0])} of its rows are outside the answered time"
 
 
 def test_a_report_counts_gaps_too(node, tmp_path):
@@ -438,6 +445,17 @@ def test_a_period_that_a_node_cant_know_is_not_replaced(folder, kind, is_damaged
         mend(serve(), folder, **bounds)
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_unproven_rows_are_replaced_only_by_a_node_that_reaches_over_them(folder, lost):
+    edit_manifest(folder, lambda content: content["evidence"]["answers"][0].update(reached=False))
+    rows = matching(ROWS, start=MONTH, end=MONTH + DAY)
+    rows = [*rows[:-1], to_77(rows[-1])]
+    with knowing(rows, rows[0].time + lost, head=rows[-1].time + 1) as node:
+        refused = pytest.raises(ba.IncompleteError, match="may have forgotten")
+        with refused if lost else contextlib.nullcontext():
+            assert mend(node, folder, **between(MONTH, MONTH + DAY)).changed == ("2023-05-01",)
+
+
 def test_a_period_that_a_node_has_forgotten_does_not_stop_the_repair_of_others(whole, folder):
     names = [name_of(period) for period in (FIRST, SECOND, "2023-04-30")]
     for name in names:
@@ -540,7 +558,9 @@ def test_a_difference_from_a_node_is_a_problem_with_its_day_and_rows(folder, cha
     assert f"{node.url}{said}" in problem.what
     assert "the archive has" in problem.what
     assert "ask a third source" in problem.mend
-    assert f"export {folder} URL --repair --since 2023-04-29" in problem.mend
+    interval = "--since 2023-04-29T00:00Z --until 2023-04-30T00:00Z"
+    assert f"export {folder} URL --repair {interval}`" in problem.mend
+    assert f"compared with {node.url}: {len(ROWS)} rows of " in str(report)
 
 
 def test_a_damaged_file_is_not_compared_and_the_others_are(node, folder):

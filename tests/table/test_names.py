@@ -479,6 +479,7 @@ def test_a_difference_of_tables_with_names_has_them_in_its_rows(tmp_path):
     changed = plain.copy()
     changed.loc[4, "balance"] += 1
     assert "symbol" not in ba.diff(plain, changed).rows
+    assert "label" in ba.diff(plain, ba.labelled(changed, labels={PARTY: "Alice"})).rows
     ba.write_parquet(named, tmp_path / "x.parquet")
     for one in (named, tmp_path / "x.parquet"):
         rows = ba.diff(one, changed).rows
