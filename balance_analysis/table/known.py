@@ -317,9 +317,9 @@ def noted_rows(metadata: Mapping[str, Any]) -> int | None:
     return rows if isinstance(rows, int) else None
 
 
-def without_evidence(metadata: object) -> object:
+def without_evidence(metadata: Any) -> Any:  # noqa: ANN401 - of any file, or of attrs
     """Return metadata without its evidence, for a selection whose metadata wasn't updated."""
-    if not isinstance(metadata, dict) or read_notes(metadata).evidence is None:
+    if read_notes(metadata).evidence is None:
         return metadata
     return {**metadata, EVIDENCE_KEY: None}
 

@@ -69,7 +69,8 @@ def test_a_candle_opens_with_the_sum_of_holders_where_a_known_interval_ends():
 
 
 @pytest.mark.parametrize(
-    "known", [["2023-04-01"], [("2023-04-02", "2023-04-01")], [("soon", "later")]]
+    "known",
+    [["2023-04-01"], [("2023-04-01",) * 3], [("2023-04-02", "2023-04-01")], [("soon", "later")]],
 )
 def test_malformed_known_intervals_are_refused(known):
     with pytest.raises(ValueError, match=r"known|start|ISO"):

@@ -321,6 +321,8 @@ def test_two_adjacent_loads_are_one_unless_one_had_lost_rows():
     for function in (ba.deltas, ba.totals):
         assert records(function(joined)) == records(function(whole))
     assert ba.deltas(pd.concat([first.drop(index=0), second]))["delta"].isna().any()
+    for parts in ([first], [first, second[["party_id"]]]):
+        assert pd.concat(parts).attrs == first.attrs
 
 
 OWN = pd.DataFrame({"party_id": [OTHER[2]], "desk": "x"})
@@ -376,7 +378,7 @@ PARTS = [
 ]
 
 
-def test_a_part_of_selected_accounts_knows_nothing_about_the_others_when_concatenated():
+def test_a_part_of_selected_accounts_knows_nothing_about_the_others_when_concatenated(caplog):
     whole = made(PARTS, ((START, START + 60 * DAY),), nothing_before=True)
     part, later = parts_of(whole, (30, 40), (40, 60))
     some = whole["party_id"] == "a"
@@ -393,6 +395,7 @@ def test_a_part_of_selected_accounts_knows_nothing_about_the_others_when_concate
             assert flowed.isna().all(axis=None)
             net = ba.flows(joined, freq=None, by="asset_id", **days)["net"]
             assert net.isna().all()
+    assert caplog.text.count("are known only in no interval") == 4
 
 
 @pytest.mark.parametrize("days", [(30, 40), (20, 30), (40, 60)])

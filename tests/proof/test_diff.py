@@ -7,6 +7,7 @@ import time
 from itertools import pairwise
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
@@ -96,6 +97,13 @@ def test_histories_are_compared_in_any_kind_of_source(whole, held, kind):
     # Only before a network's first block there is nothing to miss.
     difference = ba.diff(same, same, start=from_microseconds(START - 1), end=INTERVAL["end"])
     assert difference.is_same == (kind == "segments")
+
+
+def test_a_loaded_file_that_another_program_took_a_row_out_of_proves_nothing(whole, held, tmp_path):
+    kept = {key: pq.read_metadata(held("file")).metadata[key] for key in [b"balance_analysis"]}
+    rows = pq.read_table(held("file")).replace_schema_metadata(kept)
+    pq.write_table(rows.slice(1), tmp_path / "x.parquet")
+    assert ba.diff(whole, tmp_path / "x.parquet").shared == ()
 
 
 @pytest.mark.parametrize(
