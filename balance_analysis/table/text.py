@@ -78,8 +78,8 @@ def duration_text(length: dt.timedelta) -> str:
 
     Examples
     --------
-    >>> duration_text(dt.timedelta(hours=25, seconds=3)), duration_text(dt.timedelta(days=1))
-    ('1 day 1 hour', '1 day')
+    >>> duration_text(dt.timedelta(hours=25, seconds=3)), duration_text(dt.timedelta(seconds=1))
+    ('1 day 1 hour', '1 second')
     """
     seconds, parts = length.total_seconds(), []
     if seconds < 1:
@@ -128,7 +128,13 @@ def _escape(character: str) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """Return a text, cut to at most `most` characters."""
+    """Return a text, cut to at most `most` characters.
+
+    Examples
+    --------
+    >>> clipped("abcd", 4), clipped("abcde", 4)
+    ('abcd', 'abc…')
+    """
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

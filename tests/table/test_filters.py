@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.table.filters import make_filters
+from balance_analysis.table.filters import IDS_PER_REQUEST, make_filters
 from balance_analysis.table.names import read_names
 
 ID = "ab" * 32
@@ -152,6 +152,7 @@ def test_filters_select_the_same_accounts_alone_and_together_in_any_order(first,
     table = pd.DataFrame(ACCOUNTS, columns=ba.ACCOUNT_KEY)
     assert {*first.select(table).itertuples(index=False, name=None)} == selected(first)
     assert selected(first.sorted()) == selected(first)
+    assert first.covers(first)
     both = first.intersection(second)
     assert (set() if both is None else selected(both)) == selected(first) & selected(second)
     assert (both is None) == (not selected(first) & selected(second))
@@ -162,6 +163,7 @@ def test_parts_ask_for_every_account_once(filters):
     asked = [ids for part in filters.parts() for ids in combinations(part)]
     assert sorted(asked, key=str) == sorted(combinations(filters), key=str)
     assert all(part.asset_id == filters.asset_id for part in filters.parts())
+    assert all(len((*x.party_ids, *x.market_ids)) <= IDS_PER_REQUEST for x in filters.parts())
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 4))

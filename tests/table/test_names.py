@@ -415,7 +415,8 @@ def test_functions_of_results_accept_results_with_names():
     assert whole["balance"].dtype == float
     assert ba.account_labels(held).tolist() == held["label"].tolist()
     assert ba.to_integers(held)["label"].equals(held["label"])
-    shown = ba.labelled(NAMED)
+    sums, shown = ba.totals(NAMED, freq="1D"), ba.labelled(NAMED)
+    assert ba.to_units(ba.to_integers(sums))["total"].equals(ba.to_units(sums)["total"])
     pd.testing.assert_frame_equal(ba.totals(shown, freq="1D"), ba.totals(NAMED, freq="1D"))
 
 
