@@ -337,8 +337,6 @@ def by_account_and_time(accounts: Ints, times: Ints) -> Ints:
 
 def sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:
     """Return a column of ids as codes into its sorted distinct values."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
     encoded = _one_chunk(column.cast(ID_TYPE))
     indices = to_numbers(encoded.indices)
     used = np.flatnonzero(np.bincount(indices, minlength=len(encoded.dictionary)))
