@@ -199,7 +199,8 @@ def _reach(ask: Asker, sample: walk.Listing) -> Outcome:
 
 def _cursors(ask: Asker, sample: walk.Listing) -> Outcome:
     times = _times(sample)
-    start, end = times[-1], times[0] + 1
+    # A page's last block may be cut.
+    start, end = times[-1] + (sample.more and times[0] > times[-1]), times[0] + 1
     keys = _keys(sample.rows, start, end)
     if len(keys) < 2:  # noqa: PLR2004 - two pages
         raise IncompleteError("the node sent too few rows to follow a cursor")
