@@ -381,9 +381,8 @@ def each_holder(
 def _changes_of_holders(by: Sequence[str], grid: Grid | None, history: History) -> list[door.Cells]:
     """Return the changes of holders' sums, for the points of a grid if given."""
     groups = door.make_groups(history, by)
-    changes = changes_of(history.known_steps() if grid is None else history.at_points(grid), groups)
-    changes.by_group["changed"] = groups.count(history.is_changed)
-    return [changes]
+    steps = history.known_steps() if grid is None else history.at_points(grid)
+    return [changes_of(steps, groups)]
 
 
 def merged(history: History, by: str | Sequence[str]) -> History:
@@ -411,12 +410,13 @@ def merged(history: History, by: str | Sequence[str]) -> History:
 
 def _holders_in(history: History, changes: door.Cells) -> History:
     """Return a history of holders from the changes of their sums."""
-    is_changed, steps = changes.by_group["changed"] > 0, holding(_all_sums(changes))
+    steps = holding(_all_sums(changes))
     if steps.valid_until is None:  # known intervals were applied to the accounts already
         steps = replace(steps, valid_until=np.full(len(steps.times), MAX_TIME))
     accounts = changes.ids.reset_index(drop=True)
     ids = take_ids(accounts, steps.numbers[steps.is_row])
     rows = pd.DataFrame({**ids, "timestamp": to_times(steps.row_times)})
+    is_changed = np.zeros(len(accounts), bool)  # likewise
     return replace(
         history, rows=rows, accounts=accounts, steps=steps, frame=rows, is_changed=is_changed
     )
