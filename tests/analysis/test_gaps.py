@@ -123,6 +123,12 @@ def test_periods_begin_with_the_first_row_though_a_table_without_openings_starts
     assert ba.flows(table, layout="wide").index[0] == day(1).replace(hour=0, minute=0, second=0)
 
 
+def test_an_average_of_the_known_part_may_be_of_one_microsecond():
+    table = opened(World(ROWS[1:], {}, ((START + DAY, START + DAY + 1),)))
+    averages = ba.time_weighted_average(table, freq=None, partial=True)
+    assert averages["average"].tolist() == [7, 1]
+
+
 @given(st.lists(spans, max_size=8), spans)
 def test_stated_intervals_are_joined_and_a_cut_keeps_those_up_to_its_end(some, cut):
     def moments(known):

@@ -111,4 +111,6 @@ def test_a_range_in_the_far_future_has_periods_too():
     last = 253_402_214_400_000_000
     _, grid = fitting_grid(last - 3 * HOUR, last, 100)
     assert grid.edges[[0, -1]].tolist() == [last - 3 * HOUR, last]
-    assert fitting_grid(last - 100 * MINUTE, last, 100)[0] == "minute"
+    for name, length in (("minute", MINUTE), ("hour", HOUR), ("month", 28 * DAY)):
+        start = last - 100 * length
+        assert fitting_grid(start, last, 100)[0] == name != fitting_grid(start - 1, last, 100)[0]
