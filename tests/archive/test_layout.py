@@ -43,12 +43,11 @@ def test_duckdb_never_mixes_the_limits_into_the_rows_silently(months):
 
 
 def test_a_file_states_and_keeps_its_order_and_a_row_group_has_only_its_own_ids(months):
-    entries = {entry.sha256: entry for entry in state_of(months).files.values()}
+    footers = {entry.footer for entry in state_of(months).files.values()}
     for path in months.glob("changes/*/changes.parquet"):
         content = path.read_bytes()
         footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
-        entry = entries[hashlib.sha256(content).hexdigest()]
-        assert entry.footer == hashlib.sha256(footer).hexdigest()
+        assert hashlib.sha256(footer).hexdigest() in footers
         with pq.ParquetFile(path) as file:
             note = json.loads(file.metadata.metadata[b"balance_analysis"])
             assert note == {"format_version": 1, "kind": "balance changes"}

@@ -93,8 +93,7 @@ def test_an_invalid_parameter_is_refused_by_its_name(block, items, said):
 
 def test_each_row_group_of_a_large_file_is_searched_for_a_type(node, monkeypatch):
     monkeypatch.setattr("balance_analysis.service.changes.KEPT_ROWS", 0)
-    rows = sorted(block_of(8), key=lambda row: row.party_id)
-    rows = [row._replace(account_type=TYPES[place % 2]) for place, row in enumerate(rows)]
+    rows = [row._replace(account_type=TYPES[n % 2]) for n, row in enumerate(sorted(block_of(8)))]
     edges = node.hold(rows, row_group=2).page({"filter.accountTypes": TYPES[1]})["edges"]
     assert len(edges) == 4
 
