@@ -550,7 +550,7 @@ def test_resolvable_quirks_are_loaded_exactly(rows, options, asked):
 def test_answers_that_are_too_large_or_slow_are_requested_in_smaller_pages(options):
     node = LoopbackNode(HISTORY, **options)
     assert_exact(load(node, page_size=100), HISTORY)
-    asked = [str(x.params) for x in node.requests if x.get("pagination.first") != "1"]
+    asked = [str(request.params) for request in node.requests]
     assert 1 < len(asked) == len(set(asked))
 
 

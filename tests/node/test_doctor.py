@@ -178,11 +178,12 @@ def test_an_empty_node_gets_an_honest_report(release):
         assert "no row with a readable time since 2020" in report[name].explanation
 
 
-def test_a_refusal_as_too_many_slows_requests_down():
+def test_a_refusal_as_too_many_slows_requests_down(caplog):
     waits = []
     with sleeping(waits.append):
         report = diagnose(faults=[None, Fault.rate_limited(1)])
     assert any(wait == pytest.approx(1, abs=0.1) for wait in waits)
+    assert caplog.text.count("asking again in 1.0 s") == 1
     assert report["cursors"].verdict == "warning"
 
 
