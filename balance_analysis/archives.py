@@ -33,7 +33,7 @@ from balance_analysis.load.arguments import OnProgress
 from balance_analysis.slices import ROWS, Slices
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.known import note_rows
-from balance_analysis.table.moments import Instant
+from balance_analysis.table.moments import Moment
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names
 from balance_analysis.table.schema import ATTRS_KEY, COLUMNS
 from balance_analysis.table.text import html_table
@@ -190,8 +190,8 @@ class Archive:
     def read(
         self,
         *,
-        start: Instant | None = None,
-        end: Instant | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         opening: bool = False,
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
@@ -249,8 +249,8 @@ class Archive:
     def to_dask(
         self,
         *,
-        start: Instant | None = None,
-        end: Instant | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
     ) -> dd.DataFrame:
@@ -282,7 +282,7 @@ class Archive:
         return self._read(lambda x: read_status(x, now=now, count_accounts=count_accounts))
 
     def explain(
-        self, account: Mapping[str, str] | Sequence[str] | pd.Series[Any], *, at: Instant
+        self, account: Mapping[str, str] | Sequence[str] | pd.Series[Any], *, at: Moment
     ) -> Explanation:
         """Return where an account's balance at a moment comes from, or why it is unknown.
 
@@ -303,7 +303,7 @@ class Archive:
         """
         return self._read(lambda snapshot: explain(snapshot, account, at))
 
-    def digest(self, *, start: Instant | None = None, end: Instant | None = None) -> ArchiveDigest:
+    def digest(self, *, start: Moment | None = None, end: Moment | None = None) -> ArchiveDigest:
         """Return digests of the history: archives with the same history have the same digests.
 
         They don't depend on when or how often rows were exported, on the partition, or on the
@@ -356,8 +356,8 @@ class Archive:
         *,
         against: Comparable | None = None,
         segments: PathLike | Iterable[PathLike] | None = None,
-        start: Instant | None = None,
-        end: Instant | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         progress: bool | OnProgress | None = False,
     ) -> VerifyReport:
         """Check the archive against its manifest, and return each problem with its remedy.

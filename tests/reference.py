@@ -34,7 +34,7 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Written:
-    """An annotation as it stands in the source, so that `Instant` isn't spelt out everywhere."""
+    """An annotation as it stands in the source, so that `Moment` isn't spelt out everywhere."""
 
     text: str
 

@@ -43,7 +43,7 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import each_holder, sum_at, totals_of, unknown_in
 from balance_analysis.errors import logger
-from balance_analysis.table.moments import EVER, Instant, clipped, moment_text
+from balance_analysis.table.moments import EVER, Moment, clipped, moment_text
 from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
 from balance_analysis.table.text import spans_text
 
@@ -59,7 +59,7 @@ _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 
 @any_source
-def balance_at(source: AccountSlices, at: Instant | Iterable[Instant]) -> Iterator[pd.DataFrame]:
+def balance_at(source: AccountSlices, at: Moment | Iterable[Moment]) -> Iterator[pd.DataFrame]:
     """Return the balance of every account at one or several moments.
 
     Parameters
@@ -156,8 +156,8 @@ def balance_series(
     source: AccountSlices,
     *,
     freq: Frequency | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
     layout: Layout = "wide",
     tz: Zone | None = None,
@@ -355,7 +355,7 @@ def _frame(
 @any_source
 def holders(
     source: AccountSlices,
-    at: Instant | None = None,
+    at: Moment | None = None,
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
     n: int | None = None,
@@ -473,7 +473,7 @@ def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.uint6
 
 @any_source
 def compare(
-    source: AccountSlices, at: tuple[Instant, Instant], *, by: str | Sequence[str] = ACCOUNT_KEY
+    source: AccountSlices, at: tuple[Moment, Moment], *, by: str | Sequence[str] = ACCOUNT_KEY
 ) -> Iterator[pd.DataFrame]:
     """Return how each holder's balance changed between two moments, the largest changes first.
 
@@ -556,7 +556,7 @@ def compare(
     yield result
 
 
-def _to_points(at: tuple[Instant, Instant]) -> Ints:
+def _to_points(at: tuple[Moment, Moment]) -> Ints:
     """Check two moments, and return them in microseconds."""
     if isinstance(at, str) or len(at) != 2:  # noqa: PLR2004 - a pair
         raise ValueError(f"at must be two moments, not {at!r}")

@@ -34,7 +34,7 @@ from balance_analysis.analysis.steps import (
 from balance_analysis.analysis.totals import changes_of, map_sums, runs_of
 from balance_analysis.table import schema
 from balance_analysis.table.frame import microseconds, sorted_ids, to_arrow, to_frame
-from balance_analysis.table.moments import Instant
+from balance_analysis.table.moments import Moment
 from balance_analysis.table.schema import Ints, Mask
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
@@ -108,8 +108,8 @@ def flows(
     *,
     freq: Frequency | Grid | None = "1D",
     by: str | Sequence[str] = schema.ACCOUNT_KEY,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     layout: Layout = "long",
     value: Flow = "net",
     internal: bool = False,

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
-from balance_analysis.table.moments import Instant, Span, to_bounds, to_microseconds
+from balance_analysis.table.moments import Moment, Span, to_bounds, to_microseconds
 from balance_analysis.table.schema import Ints
 
 Frequency = str | dt.timedelta | pd.offsets.BaseOffset
@@ -89,8 +89,8 @@ def make_grid(
     times: Ints,
     *,
     freq: Frequency | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     tz: Zone | None = None,
     known: Sequence[Span] | None = None,
 ) -> Grid:
@@ -354,7 +354,7 @@ def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> 
     return moments.tz_convert(dt.UTC).tz_localize(None).to_numpy("M8[us]").view(np.int64)
 
 
-def to_instants(when: Instant | Iterable[Instant], zone: dt.tzinfo = dt.UTC) -> tuple[Ints, bool]:
+def to_instants(when: Moment | Iterable[Moment], zone: dt.tzinfo = dt.UTC) -> tuple[Ints, bool]:
     """Convert one moment or several to microseconds, rounded down; also return whether it was one.
 
     Raises

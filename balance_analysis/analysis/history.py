@@ -33,7 +33,7 @@ from balance_analysis.table.known import (
     note_interval,
     read_notes,
 )
-from balance_analysis.table.moments import EVER, Instant, clipped, gaps_in, moment_text
+from balance_analysis.table.moments import EVER, Moment, clipped, gaps_in, moment_text
 from balance_analysis.table.names import Names, names_in
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
@@ -332,7 +332,7 @@ Source = pd.DataFrame | History | Sliced
 
 
 def open_history(
-    source: Source, *, start: Instant | None = None, end: Instant | None = None
+    source: Source, *, start: Moment | None = None, end: Moment | None = None
 ) -> History:
     """Return the history of a table, or of the rows of an archive that an interval needs.
 
@@ -458,7 +458,7 @@ def are_known(known: Known | None, begins: Ints, stops: Ints) -> Mask:
 
 
 def cut_table(
-    table: pd.DataFrame, history: History, start: Instant | None, end: Instant | None
+    table: pd.DataFrame, history: History, start: Moment | None, end: Moment | None
 ) -> pd.DataFrame:
     """Return a table's rows in an interval, with openings: see `table.balances.between`."""
     whole = frames.to_table(table)

@@ -29,7 +29,7 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import changes_of, each_holder, holding, map_sums
 from balance_analysis.errors import logger
-from balance_analysis.table.moments import Instant
+from balance_analysis.table.moments import Moment
 from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
 
 
@@ -38,8 +38,8 @@ def ohlc(
     source: AccountSlices,
     freq: Frequency,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
     tz: Zone | None = None,
 ) -> Iterator[pd.DataFrame]:
@@ -192,8 +192,8 @@ def _fall(_: int, steps: Steps) -> Columns:
 @any_source
 def time_weighted_average(
     source: AccountSlices,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     *,
     freq: Frequency | Grid | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
@@ -302,8 +302,8 @@ _TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdow
 def summarize_accounts(
     source: AccountSlices,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     columns: Sequence[str] | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Summarise each account's balance and flows in [start, end).
@@ -378,8 +378,8 @@ def summarize_parties(
     source: AccountSlices,
     *,
     by: str | Sequence[str] = "party_id",
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     columns: Sequence[str] | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Summarise the balances and flows of each party's accounts together in [start, end).
@@ -430,8 +430,8 @@ def summarize_parties(
 def _summaries(
     source: AccountSlices,
     by: str | Sequence[str] | None,
-    start: Instant | None,
-    end: Instant | None,
+    start: Moment | None,
+    end: Moment | None,
     columns: Sequence[str] | None,
 ) -> Iterator[pd.DataFrame]:
     """Yield the summaries of accounts, or, with `by`, of parties."""

@@ -38,7 +38,7 @@ from balance_analysis.analysis.steps import (
     take_ids,
     with_amounts,
 )
-from balance_analysis.table.moments import Instant
+from balance_analysis.table.moments import Moment
 from balance_analysis.table.schema import Ints, are_heads, by_account_and_time
 
 _DIGITS: Final = 4
@@ -230,8 +230,8 @@ def totals(
     *,
     by: str | Sequence[str] = ("asset_id", "account_type"),
     freq: Frequency | Grid | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     share: bool = False,
     tz: Zone | None = None,
 ) -> Iterator[pd.DataFrame]:

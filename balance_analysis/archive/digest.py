@@ -19,7 +19,7 @@ from balance_analysis.archive.manifest import digest_of
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.moments import Instant, Interval, to_intervals
+from balance_analysis.table.moments import Interval, Moment, to_intervals
 from balance_analysis.table.schema import to_records
 from balance_analysis.table.text import Record, spans_text, without_credentials
 
@@ -71,7 +71,7 @@ class ArchiveDigest(Record):
         yield from ((name, getattr(self, name)) for name in names)
 
 
-def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> ArchiveDigest:
+def digest(snapshot: Snapshot, start: Moment | None, end: Moment | None) -> ArchiveDigest:
     """Return the digests of an archive's history: see `Archive.digest`."""
     begin, stop = interval_of(start, end)
     evidence = snapshot.evidence.within(begin, stop)

@@ -17,7 +17,7 @@ from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.moments import (
     EVER,
-    Instant,
+    Moment,
     from_microseconds,
     moment_text,
     to_microseconds,
@@ -125,7 +125,7 @@ class Explanation(text.Record):
 
 
 def explain(
-    snapshot: Snapshot, account: Mapping[str, str] | Sequence[str] | pd.Series[Any], at: Instant
+    snapshot: Snapshot, account: Mapping[str, str] | Sequence[str] | pd.Series[Any], at: Moment
 ) -> Explanation:
     """Return where an account's balance at a moment comes from: see `Archive.explain`."""
     is_plain = isinstance(account, tuple | list)

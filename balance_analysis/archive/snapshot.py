@@ -46,7 +46,7 @@ from balance_analysis.table.frame import to_columns
 from balance_analysis.table.known import Known, note_evidence
 from balance_analysis.table.moments import (
     EVER,
-    Instant,
+    Moment,
     Span,
     bounds_of,
     clipped,
@@ -317,7 +317,7 @@ def _open(store: Store, file: FileSlice) -> datafile.DataFile:
             entries = now
 
 
-def interval_of(start: Instant | None, end: Instant | None) -> Span:
+def interval_of(start: Moment | None, end: Moment | None) -> Span:
     """Return an interval in microseconds; open bounds mean all time. ValueError if it is empty."""
     begin, stop = (EVER[n] if x is None else x for n, x in enumerate(to_bounds(start, end)))
     if begin >= stop:
@@ -478,8 +478,8 @@ class Snapshot:
     def scan(
         self,
         filters: Filters = Filters(),
-        start: Instant | None = None,
-        end: Instant | None = None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         *,
         opening: bool = False,
         partial: bool = True,
@@ -518,7 +518,7 @@ class Snapshot:
             later=tuple(file for file in later if file.spans),
         )
 
-    def interval(self, start: Instant | None, end: Instant | None, *, partial: bool) -> Span:
+    def interval(self, start: Moment | None, end: Moment | None, *, partial: bool) -> Span:
         """Return an interval (in microseconds); open bounds are those of the complete rows.
 
         With `partial`, open bounds are those of the covered time, and `start` may lie after `end`:

@@ -54,8 +54,8 @@ def write_report(
     source: Archive | PathLike | pd.DataFrame,
     path: PathLike,
     *,
-    start: moments.Instant | None = None,
-    end: moments.Instant | None = None,
+    start: moments.Moment | None = None,
+    end: moments.Moment | None = None,
     accounts: pd.DataFrame | Iterable[wire.Key] = (),
     largest: int = 20,
     assets: AssetsLike | None = None,
@@ -249,7 +249,7 @@ def _archive_subject(archive: Archive, bounds: _Bounds, given: Names) -> _Subjec
         "holds": str(archive.snapshot().manifest.query),
         "checked": checked,
     }
-    problems = [f"{problem.where}: {problem.what}; {problem.mend}" for problem in verified.problems]
+    problems = [f"{one.where}: {one.what}; {one.remedy}" for one in verified.problems]
     return state, facts, problems
 
 

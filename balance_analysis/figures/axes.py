@@ -25,7 +25,7 @@ from balance_analysis.analysis.history import History, Source, open_history
 from balance_analysis.analysis.steps import Steps, levels_in
 from balance_analysis.analysis.totals import merged
 from balance_analysis.figures.times import Extent, date_text, shade_limits, show_interval
-from balance_analysis.table.moments import Instant, Span, to_microseconds
+from balance_analysis.table.moments import Moment, Span, to_microseconds
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names
 from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
 from balance_analysis.table.text import clipped
@@ -64,8 +64,8 @@ class Chart:
 
     source: Source
     given: Axes | None
-    start: Instant | None
-    end: Instant | None
+    start: Moment | None
+    end: Moment | None
     assets: AssetsLike | None
     labels: LabelsLike | None
     title: str | None

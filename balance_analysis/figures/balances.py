@@ -16,7 +16,7 @@ from balance_analysis.analysis.history import Source
 from balance_analysis.analysis.steps import Pieces, cut, name_of, sort_keys, thinned
 from balance_analysis.figures import axes, styles
 from balance_analysis.figures.times import date_text, draw_area, draw_line
-from balance_analysis.table.moments import Instant
+from balance_analysis.table.moments import Moment
 from balance_analysis.table.names import AssetsLike, LabelsLike
 from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
 from balance_analysis.table.text import count_text
@@ -31,8 +31,8 @@ def plot_balances(
     ax: Axes | None = None,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
     limits: pd.DataFrame | None = None,
     title: str | None = None,
@@ -145,8 +145,8 @@ def plot_drawdown(
     ax: Axes | None = None,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a line

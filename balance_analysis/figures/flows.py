@@ -22,7 +22,7 @@ from balance_analysis.analysis.steps import downsample
 from balance_analysis.figures import axes, times
 from balance_analysis.figures.styles import BLUE, SKY, VERMILION, incomplete_style, ink, spread
 from balance_analysis.figures.times import DAY
-from balance_analysis.table.moments import Instant, joined
+from balance_analysis.table.moments import Moment, joined
 from balance_analysis.table.names import AssetsLike
 from balance_analysis.table.schema import Ints
 from balance_analysis.table.text import count_text
@@ -43,8 +43,8 @@ def plot_flows(
     *,
     ax: Axes | None = None,
     freq: Frequency | None = "1D",
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     assets: AssetsLike | None = None,
     limits: pd.DataFrame | None = None,
     title: str | None = None,
@@ -161,8 +161,8 @@ def plot_activity(
     source: Source,
     *,
     ax: Axes | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the cells
 ) -> Axes:

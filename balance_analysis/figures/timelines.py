@@ -18,7 +18,7 @@ from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.figures import axes, styles, times
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.table.moments import Instant, Span, gaps_in, to_microseconds
+from balance_analysis.table.moments import Moment, Span, gaps_in, to_microseconds
 from balance_analysis.table.schema import LIMIT_FLAGS
 from balance_analysis.table.text import duration_text
 
@@ -27,8 +27,8 @@ def plot_limits(
     limits: pd.DataFrame | Archive | PathLike,
     *,
     ax: Axes | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the bars
 ) -> Axes:

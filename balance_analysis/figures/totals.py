@@ -30,7 +30,7 @@ from balance_analysis.analysis.steps import (
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_styles, spread
 from balance_analysis.figures.times import Extent, draw_area
-from balance_analysis.table.moments import Instant, gaps_in, joined
+from balance_analysis.table.moments import Moment, gaps_in, joined
 from balance_analysis.table.names import AssetsLike, LabelsLike
 from balance_analysis.table.schema import Ints, Mask
 from balance_analysis.table.text import count_text
@@ -45,8 +45,8 @@ def plot_totals(
     ax: Axes | None = None,
     by: str | Sequence[str] = ("asset_id", "account_type"),
     freq: Frequency | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     share: bool = False,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from balance_analysis.table.moments import Instant, moment_text, to_microseconds
+from balance_analysis.table.moments import Moment, moment_text, to_microseconds
 
 OnBadRows = Literal["raise", "quarantine"]
 
@@ -19,7 +19,7 @@ OnProgress = Callable[[float, int], None]
 _FORM = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
 
 
-def make_bounds(start: Instant | None = None, end: Instant | None = None) -> tuple[int | None, int]:
+def make_bounds(start: Moment | None = None, end: Moment | None = None) -> tuple[int | None, int]:
     """Return a load's bounds (in microseconds); `end=None` becomes now.
 
     Raises

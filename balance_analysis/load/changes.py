@@ -31,7 +31,7 @@ from balance_analysis.table import schema
 from balance_analysis.table.evidence import Evidence, least
 from balance_analysis.table.filters import make_filters
 from balance_analysis.table.known import evidence_json, note_rows
-from balance_analysis.table.moments import Instant, Span, clipped, iso_text, moment_text, without
+from balance_analysis.table.moments import Moment, Span, clipped, iso_text, moment_text, without
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names, read_names
 from balance_analysis.table.text import count_text, html_table, spans_text
 
@@ -52,8 +52,8 @@ ROW_GROUP: Final = 1 << 17
 def load_balance_changes(
     client: Client,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
@@ -158,8 +158,8 @@ def load_to_parquet(
     client: Client,
     path: PathLike,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
@@ -218,8 +218,8 @@ def load_to_parquet(
 def iter_balance_changes(
     client: Client,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
@@ -291,7 +291,7 @@ class _Load:
 
     source: NodeSource
     names: Names
-    bounds: tuple[Instant | None, Instant | None]
+    bounds: tuple[Moment | None, Moment | None]
     progress: bool | OnProgress | None
     opening: bool = False
     is_logging: bool = False
@@ -435,8 +435,8 @@ def iter_pages(
     last: int | None = None,
     before: str | None = None,
     newest_first: bool = True,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),

@@ -228,8 +228,8 @@ def diff(
     one: Comparable,
     other: Comparable,
     *,
-    start: moments.Instant | None = None,
-    end: moments.Instant | None = None,
+    start: moments.Moment | None = None,
+    end: moments.Moment | None = None,
 ) -> Difference:
     """Compare two histories, and return the differences and what was not compared.
 
@@ -518,8 +518,8 @@ def confirm(
     archive: Stored | PathLike,
     other: Comparable,
     *,
-    start: moments.Instant | None = None,
-    end: moments.Instant | None = None,
+    start: moments.Moment | None = None,
+    end: moments.Moment | None = None,
 ) -> Difference:
     """Compare an archive with another source, and record in the archive where both agree.
 

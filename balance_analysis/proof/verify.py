@@ -71,13 +71,13 @@ class Problem:
     kind
         "rows" (a file of balance changes), "manifest", "checkpoint", "limits", "assets", "labels",
         "difference" (from another source), "ledger" (a change that differs from the segments'
-        ledger), "stranger" (a file that isn't part of an archive). Leftovers of an interrupted run
+        ledger), "foreign" (a file that isn't part of an archive). Leftovers of an interrupted run
         aren't problems: the next run recovers them.
     what
         A description of the problem.
     where
         The file, or the compared time.
-    mend
+    remedy
         What to do about it; by default a repair.
     periods
         The periods to ask for again.
@@ -86,7 +86,7 @@ class Problem:
     kind: str
     what: str
     where: str
-    mend: str = ""
+    remedy: str = ""
     periods: tuple[str, ...] = ()
 
 
@@ -149,7 +149,7 @@ class VerifyReport(Record):
             command = shlex.join(["balance-analysis", "status", self.uri])
             yield "coverage", parts, f"`{command}` lists them"
         for problem in self.problems:
-            yield problem.where, problem.what, problem.mend
+            yield problem.where, problem.what, problem.remedy
         for difference in self.compared:
             rows, spans = count_text(difference.compared[0], "row"), spans_text(difference.shared)
             what = f"{rows} of {spans}" if difference.shared else "no stretch complete in both"
@@ -166,8 +166,8 @@ def verify(
     *,
     against: diff.Comparable | None = None,
     segments: PathLike | Iterable[PathLike] | None = None,
-    start: moments.Instant | None = None,
-    end: moments.Instant | None = None,
+    start: moments.Moment | None = None,
+    end: moments.Moment | None = None,
     progress: bool | OnProgress | None = False,
 ) -> VerifyReport:
     """Verify an archive: see `Archive.verify`.
@@ -210,8 +210,8 @@ def verify(
     return VerifyReport(
         uri,
         tuple(
-            replace(problem, what=without_credentials(problem.what), mend=problem.mend or repair)
-            for problem in problems
+            replace(one, what=without_credentials(one.what), remedy=one.remedy or repair)
+            for one in problems
         ),
         files=len(manifest.files),
         rows=rows,
@@ -232,9 +232,9 @@ def _differences(store: Store, difference: diff.Difference) -> Iterator[Problem]
         begin, stop = moments.moment_text(day), moments.moment_text(day + pd.Timedelta(days=1))
         # The archive's own node would only repeat its rows.
         repair = export_command(store, "--repair", "--since", begin, "--until", stop, url="URL")
-        mend = f"ask a third source which is right; `{repair}` takes the rows of the node at URL"
+        remedy = f"ask a third source which is right; `{repair}` takes the rows of the node at URL"
         what = diff.rows_text(differing, template)
-        yield Problem("difference", what, f"{begin} to {stop}", mend)
+        yield Problem("difference", what, f"{begin} to {stop}", remedy)
 
 
 @dataclass(slots=True)
@@ -280,12 +280,12 @@ class _Checking:
         spans = moments.overlap(self.manifest.evidence.answered, [bounds])
         fault = fault or find_wrong_rows(rows, entry, bounds, spans)
         if fault:
-            self.balances, mend = None, ""
+            self.balances, remedy = None, ""
             if not spans:
                 since = ("--since", moments.moment_text(bounds[0]), "--fill-gaps")
                 command = export_command(self.store, *since)
-                mend = f"restore a backup of it, or cover its time with `{command}`"
-            yield Problem("rows", fault, name, mend, (period,) if spans else ())
+                remedy = f"restore a backup of it, or cover its time with `{command}`"
+            yield Problem("rows", fault, name, remedy, (period,) if spans else ())
         self.rows += 0 if fault else rows.num_rows
         if self.balances is not None:
             self.balances.append(datafile.last_rows(rows))
@@ -309,9 +309,9 @@ class _Checking:
                 read(self.store)
             except ArchiveError as error:
                 kind = name[1:].partition(".")[0]
-                mend = f"remove it; the next run with --{kind} writes a new one"
-                mend = LIMITS_ADVICE if name == layout.LIMITS else mend
-                yield Problem(kind, str(error).removesuffix(f": {mend}"), name, mend)
+                remedy = f"remove it; the next run with --{kind} writes a new one"
+                remedy = LIMITS_ADVICE if name == layout.LIMITS else remedy
+                yield Problem(kind, str(error).removesuffix(f": {remedy}"), name, remedy)
 
     def _check_names(self) -> Iterator[Problem]:
         """Yield a problem for each file that should not be there."""
@@ -320,15 +320,15 @@ class _Checking:
         for name in self.store.names():
             if name in known or name.startswith(_UNLISTED) or is_leftover(name):
                 continue
-            what, mend = "is not part of the archive", "move it out of the archive"
+            what, remedy = "is not part of the archive", "move it out of the archive"
             if layout.period_named(name, self.manifest.partition) is not None:
                 what, rebuild = "is not in the manifest", export_command(self.store, "--repair")
-                mend = (
+                remedy = (
                     "restore a newer manifest, or move the file out of the archive, and export "
                     f"again; if no node has its rows any more, remove {layout.MANIFEST} and "
                     f"rebuild it with `{rebuild}`, which leaves nothing proven"
                 )
-            yield Problem("stranger", what, name, mend)
+            yield Problem("foreign", what, name, remedy)
 
 
 def _read(store: Store, name: str, entries: Sequence[FileEntry]) -> tuple[pa.Table, FileEntry, str]:

@@ -17,7 +17,7 @@ import pandas as pd
 from balance_analysis.errors import check_frame
 from balance_analysis.table.filters import make_filters
 from balance_analysis.table.known import note_selection, read_notes
-from balance_analysis.table.moments import Instant, range_text
+from balance_analysis.table.moments import Moment, range_text
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, names_of, note_names
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, are_heads, distinct_ids
 from balance_analysis.table.text import (
@@ -282,7 +282,7 @@ class BalancesAccessor:
         note_selection(selection, table, filters)
         return selection
 
-    def between(self, start: Instant | None = None, end: Instant | None = None) -> pd.DataFrame:
+    def between(self, start: Moment | None = None, end: Moment | None = None) -> pd.DataFrame:
         """Return the table's changes in [start, end), and each account's opening.
 
         Over this interval, functions return the same for the result as for the whole table; but if

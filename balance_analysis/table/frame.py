@@ -18,7 +18,7 @@ import pyarrow as pa
 from balance_analysis.errors import CheckError, check_frame
 from balance_analysis.table import schema
 from balance_analysis.table.known import Stated, merge_notes, note_known, note_rows, read_notes
-from balance_analysis.table.moments import Instant
+from balance_analysis.table.moments import Moment
 from balance_analysis.table.schema import Ints, Mask
 from balance_analysis.table.text import count_text
 
@@ -321,7 +321,7 @@ def to_table(
     table: pd.DataFrame,
     *,
     known: Stated | None = None,
-    start: Instant | None = None,
+    start: Moment | None = None,
     nothing_before: bool = False,
 ) -> pd.DataFrame:
     """Convert a frame of balance changes to a table: typed, sorted, without duplicates.

@@ -29,7 +29,7 @@ from balance_analysis.table.evidence import Answer, Evidence, Node, SetAside, fr
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.moments import (
     EVER,
-    Instant,
+    Moment,
     Span,
     clipped,
     gaps_in,
@@ -73,7 +73,7 @@ _TIME_BITS: Final = np.uint64(24)
 Known = tuple[Span, ...]
 """Known intervals: half-open, in microseconds, ascending, with gaps between them."""
 
-Stated = Iterable[tuple[Instant, Instant]]
+Stated = Iterable[tuple[Moment, Moment]]
 """Known intervals that a caller states: pairs of a start and an end."""
 
 
@@ -264,7 +264,7 @@ def _note(
 
 
 def note_known(
-    table: pd.DataFrame, known: Stated | None, start: Instant | None, *, nothing_before: bool
+    table: pd.DataFrame, known: Stated | None, start: Moment | None, *, nothing_before: bool
 ) -> None:
     """Set what a caller states in a table's attrs, replacing its evidence, and note its rows.
 

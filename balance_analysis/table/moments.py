@@ -25,7 +25,7 @@ _NO_SECONDS: Final = re.compile(r"(?<=T\d\d:\d\d):00$")
 _DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
 _LETTERS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-Instant = dt.datetime | dt.date | str
+Moment = dt.datetime | dt.date | str
 """A moment: a datetime, a date (its midnight), ISO 8601 text, or text that counts back from now.
 
 Without a time zone it is UTC. "7d" is seven days ago, "now-1h" an hour ago, and "now" is now. Both
@@ -85,7 +85,7 @@ def bounds_of(spans: Sequence[Span]) -> Span:
 
 
 def to_bounds(
-    start: Instant | None, end: Instant | None, *, zone: dt.tzinfo = dt.UTC
+    start: Moment | None, end: Moment | None, *, zone: dt.tzinfo = dt.UTC
 ) -> tuple[int | None, int | None]:
     """Return an interval's bounds as `to_microseconds` does; `None` if a bound isn't given."""
     now = dt.datetime.now(dt.UTC)
@@ -94,17 +94,13 @@ def to_bounds(
 
 
 def to_microseconds(
-    instant: Instant,
-    *,
-    zone: dt.tzinfo = dt.UTC,
-    now: dt.datetime | None = None,
-    down: bool = False,
+    value: Moment, *, zone: dt.tzinfo = dt.UTC, now: dt.datetime | None = None, down: bool = False
 ) -> int:
     """Return a moment as microseconds since 1970-01-01 UTC.
 
     Parameters
     ----------
-    instant
+    value
         A moment; pandas' and numpy's datetimes are accepted. A fraction of a microsecond is rounded
         up: rows have whole microseconds, so the rows in [start, end) stay the same.
     zone
@@ -118,22 +114,22 @@ def to_microseconds(
     Raises
     ------
     TypeError
-        If `instant` has another type.
+        If `value` has another type.
     ValueError
-        If text isn't a moment, or `instant` is NaT.
+        If text isn't a moment, or `value` is NaT.
     """
-    if isinstance(instant, str):
-        moment, has_fraction = _parse(instant, now or dt.datetime.now(dt.UTC))
-    elif isinstance(instant, dt.datetime):
-        moment, has_fraction = _to_datetime(instant)
-    elif type(instant).__name__ == "datetime64":  # compared by name, to avoid importing numpy
+    if isinstance(value, str):
+        moment, has_fraction = _parse(value, now or dt.datetime.now(dt.UTC))
+    elif isinstance(value, dt.datetime):
+        moment, has_fraction = _to_datetime(value)
+    elif type(value).__name__ == "datetime64":  # compared by name, to avoid importing numpy
         from pandas import Timestamp  # noqa: PLC0415 - heavy
 
-        moment, has_fraction = _to_datetime(Timestamp(instant))
-    elif isinstance(instant, dt.date):
-        moment, has_fraction = dt.datetime.combine(instant, dt.time()), False
+        moment, has_fraction = _to_datetime(Timestamp(value))
+    elif isinstance(value, dt.date):
+        moment, has_fraction = dt.datetime.combine(value, dt.time()), False
     else:
-        raise TypeError(f"a moment is a datetime, a date or text, not {instant!r}")
+        raise TypeError(f"a moment is a datetime, a date or text, not {value!r}")
     aware = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
     return (aware - EPOCH) // dt.timedelta(microseconds=1) + (has_fraction and not down)
 

@@ -105,7 +105,7 @@ def test_a_damaged_file_of_names_is_named_and_repaired_by_passing_them_again(
     file.write_text(file.read_text()[:-5])
     (problem,) = archive.verify().problems
     assert (problem.kind, problem.where) == (kind, file.name)
-    assert f"--{kind}" in problem.mend
+    assert f"--{kind}" in problem.remedy
     with pytest.raises(ba.ArchiveDamagedError, match=f"{file.name} is damaged"):
         archive.read()
     run_export(node, archive.uri, end=END)  # a schedule goes on

@@ -75,7 +75,7 @@ def test_no_damage_makes_a_read_return_other_rows_and_a_repair_restores_the_file
     problem = next(each for each in ba.Archive(folder).verify().problems if each.where == name)
     assert ("is missing" in problem.what) == (spoilt is None)
     assert spoilt is None or name == MANIFEST or "is not what was written" in problem.what
-    assert problem.mend.endswith(" --repair")
+    assert problem.remedy.endswith(" --repair")
     before = len(node.requests)
     done = mend(node, folder)
     assert (len(node.requests) > before) == (name == DAY_FILE)

@@ -402,7 +402,7 @@ def test_the_command_that_repairs_an_archive_has_its_filters(node, tmp_path):
     run_export(node, tmp_path, start=START, end=END, account_types="general")
     (tmp_path / min(content_of(tmp_path, "changes/"))).unlink()
     first, *_ = Archive(tmp_path).verify().problems
-    assert f" {NOWHERE} --account-type=ACCOUNT_TYPE_GENERAL --repair" in first.mend
+    assert f" {NOWHERE} --account-type=ACCOUNT_TYPE_GENERAL --repair" in first.remedy
 
 
 def test_days_after_damaged_files_are_kept_and_each_damaged_one_is_named(

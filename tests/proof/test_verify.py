@@ -214,7 +214,7 @@ def test_a_wrong_file_is_named_and_repaired(*, node, whole, folder, damage, name
     kind = "checkpoint" if name == CHECKPOINT else "rows"
     problem, *others = sorted(verify(folder).problems, key=lambda each: each.where != name)
     assert (problem.kind, problem.where) == (kind, name)
-    assert problem.mend.endswith(" --repair")
+    assert problem.remedy.endswith(" --repair")
     assert re.search(said, problem.what)
     assert {each.kind for each in others} <= {"checkpoint"}
     before, replaced = len(node.requests), (folder / name).exists() and (folder / name).read_bytes()
@@ -239,7 +239,7 @@ def test_rows_in_uncovered_time_are_named_with_the_command_that_covers_it(node, 
     (problem,) = (p for p in verify(folder).problems if p.kind == "rows")
     assert problem.where == NAME
     assert "are outside the answered time" in problem.what
-    assert problem.mend.endswith("--since 2023-04-29T00:00Z --fill-gaps`")
+    assert problem.remedy.endswith("--since 2023-04-29T00:00Z --fill-gaps`")
     assert not mend(node, folder).left.is_whole
     run_export(node, folder, fill_gaps=True)
     assert verify(folder).is_whole
@@ -317,7 +317,7 @@ def test_a_file_that_is_not_part_of_the_archive_is_named_and_never_deleted(
     put = os.symlink if name == "a link" else shutil.copyfile
     put(tmp_path / "mine", folder / name)
     (problem,) = verify(folder).problems
-    assert (problem.kind, problem.where) == ("stranger", name)
+    assert (problem.kind, problem.where) == ("foreign", name)
     assert mend(node, folder).left.problems == (problem,)
     run_export(node, folder, end=END)
     assert (folder / name).read_text() == "mine"
@@ -340,7 +340,7 @@ def test_altered_limits_are_named_and_the_next_run_starts_a_new_file(
     HARMS[harm](limits, tmp_path / "other")
     (problem,) = verify(folder).problems
     assert (problem.kind, problem.where) == ("limits", limits.name)
-    assert "restore a backup of it; otherwise remove it" in problem.mend
+    assert "restore a backup of it; otherwise remove it" in problem.remedy
     assert re.search(r"is missing$|is not what was written: \S+ \S+", problem.what)
     assert str(verify(folder)).count("restore a backup") == 1
     for read in (ba.Archive(folder).limits, ba.Archive(folder).connect):
@@ -473,7 +473,7 @@ def test_an_older_manifest_loses_no_newer_file(folder):
     edit_answers(folder, (START, ITS_DAY[0]), (ITS_DAY[1], END))
     (problem,) = (x for x in verify(folder).problems if x.kind != "checkpoint")
     assert (problem.where, problem.what) == (NAME, "is not in the manifest")
-    assert MANIFEST in problem.mend
+    assert MANIFEST in problem.remedy
     newer = (folder / NAME).read_bytes()
     with knowing(ROWS, START + 16 * HOUR) as node:
         said = run("export", folder, node.url, "--fill-gaps", code=3).stderr
@@ -557,9 +557,9 @@ def test_a_difference_from_a_node_is_a_problem_with_its_day_and_rows(folder, cha
     assert problem.where.startswith("2023-04-29")
     assert f"{node.url}{said}" in problem.what
     assert "the archive has" in problem.what
-    assert "ask a third source" in problem.mend
+    assert "ask a third source" in problem.remedy
     interval = "--since 2023-04-29T00:00Z --until 2023-04-30T00:00Z"
-    assert f"export {folder} URL --repair {interval}`" in problem.mend
+    assert f"export {folder} URL --repair {interval}`" in problem.remedy
     assert f"compared with {node.url}: {len(ROWS)} rows of " in str(report)
 
 
