@@ -525,9 +525,6 @@ RESOLVED = {
     "pages in time": (HISTORY, {"faults": slow}, {"page_size": 100}),
     "a larger page": (wide_block(200), {"release": "v0.71"}, {}),
     "by parties": (WIDE, {"max_page_size": 20}, BY_PARTY),
-    "a whole page without order": (
-        [x for x in WIDE if x.party_id in PARTIES[:20]], {**NO_ORDER, "max_page_size": 20}, BY_PARTY
-    ),
     "single rows": (random_history(2, rows=9, largest_block=1), {"faults": refuse_pages}, {}),
     "a newer account type": (
         NEWER, {}, {"account_types": ["new:ACCOUNT_TYPE_NEWER", "ACCOUNT_TYPE_GENERAL"]}

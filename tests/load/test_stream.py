@@ -1,6 +1,7 @@
 """A stream waits for its reader and says what it cost; a file is whole or absent."""
 
 import logging
+import sys
 import time
 
 import pytest
@@ -73,17 +74,20 @@ def test_a_node_that_says_too_many_is_obeyed_by_all_workers(caplog):
         table = ba.load_balance_changes(client, **INTERVAL, page_size=100, workers=4)
     assert len(table) == len(ROWS)
     loaded = table.attrs["balance_analysis"]
-    asked_again = [r for r in caplog.records if "asking again in" in r.getMessage()]
+    asked_again = [r for r in caplog.records if "asking again in 10.0 s" in r.getMessage()]
     assert 1 <= len(asked_again) <= loaded["retries"] == 4
     assert loaded["throttled_seconds"] == pytest.approx(sum(waits), abs=0.01)
     assert max(waits) > 5
 
 
-def test_a_progress_bar_is_drawn_when_asked_for_and_only_then(capsys):
+def test_a_progress_bar_is_drawn_when_asked_for_and_on_a_terminal(capsys, monkeypatch):
     with client_to(LoopbackNode(ROWS)) as client:
+        ba.load_balance_changes(client, **INTERVAL, page_size=50, progress=True)
+        assert "rows/s" in capsys.readouterr().err
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         ba.load_balance_changes(client, **INTERVAL, progress=False)
         assert capsys.readouterr().err == ""
-        ba.load_balance_changes(client, **INTERVAL, page_size=50, progress=True)
+        ba.load_balance_changes(client, **INTERVAL, page_size=50)
     assert "rows/s" in capsys.readouterr().err
 
 
