@@ -174,6 +174,7 @@ def with_changes(*pairs):
 
 @given(damaged(ALIKE_BODY))
 @example(with_changes((b"assetId", b"PARTYID"), (b"partyId", b"assetId"), (b"PARTYID", b"partyId")))
+@example(with_changes((b"marketId", b"X"), (b"partyId", b"marketId"), (b"X", b"partyId")))
 @example(with_changes((b"assetId", b"partyId")))
 @example(ALIKE_BODY.replace(b"marketId", b"partyId"))
 @example(ALIKE_BODY.replace(b'"cursor"', b'"node"'))
