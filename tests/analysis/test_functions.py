@@ -57,7 +57,7 @@ sizes = st.sampled_from([1, 1 << 17])
 
 
 @pytest.mark.parametrize("names", TOGETHER, ids=", ".join)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data(), rng=st.randoms(use_true_random=False), size=sizes, groups=own_groupings())
 def test_a_result_is_that_of_a_loop_over_integers(names, data, rng, size, groups):
     """Of any rows in any order, openings, gaps, bad rows, intervals, lost rows, groups, bounds.
@@ -282,7 +282,7 @@ def test_thousands_of_parties_over_decades_keep_their_own_times(years):
     assert [time.value // 1000 for time in parties["last_seen"]] == [last for _, last in ends]
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     worlds(),
     st.lists(st.sampled_from([*SUMMARY, *FALL]), unique=True) | st.just([*SUMMARY, *FALL]),

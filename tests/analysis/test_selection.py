@@ -103,7 +103,7 @@ def counts(table):
     return Counter(row[:4] for row in {*records(table)})
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(books(openings=False), st.none() | gaps, st.randoms(use_true_random=False), st.data())
 def test_any_missing_row_is_noticed_but_missing_whole_accounts_are_not(book, known, rng, data):
     table = made(book[0], known)

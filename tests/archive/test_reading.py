@@ -52,7 +52,7 @@ def subsets(values, *, largest=3):
     return st.lists(st.sampled_from(values), max_size=largest, unique=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     st.tuples(MOMENTS, MOMENTS).map(sorted).filter(lambda pair: pair[0] < pair[1]),
     st.just({})

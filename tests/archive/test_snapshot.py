@@ -153,7 +153,7 @@ def check_answer(states, scratch, name, begin, pace):
     assert any(answer == states.answer(number, name) for number in range(now, begin - 1, -1))
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(name=st.sampled_from([*READS]), begin=places, pace=paces)
 def test_an_answer_is_that_of_one_state_that_existed_meanwhile(states, scratch, name, begin, pace):
     check_answer(states, scratch, name, begin % len(states.files), pace)
@@ -165,7 +165,7 @@ def test_a_served_answer_is_that_of_one_state_that_existed_meanwhile(states, scr
         check_answer(states, scratch, name, begin, (1 + begin % 3, 1 + begin % 4))
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(name=st.sampled_from([*READS]), begin=places, later=places)
 def test_a_fixed_state_answers_from_that_state_or_says_that_it_is_gone(
     states, scratch, name, begin, later

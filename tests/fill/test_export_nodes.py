@@ -86,7 +86,7 @@ reaches = st.sets(st.integers(0, 10).map(at), min_size=2, max_size=2).map(sorted
 PLAIN = {"later": None, "turns": [], "page_size": 25, "workers": 1, "start": None}
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @example(nodes=[[RECENT, END], [START, END]], **PLAIN)
 @example(nodes=[[START, END], [RECENT, END]], **PLAIN)
 @given(

@@ -302,7 +302,7 @@ def balancers(draw):
 LISTS = ("party_ids", "market_ids", "account_types")
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(balancers(), st.sampled_from([3, 10, 1000]), st.integers(1, 3))
 def test_known_is_never_false_for_nodes_at_one_address_and_everything_for_whole_ones(
     balancer, page_size, workers

@@ -40,7 +40,7 @@ lists = st.one_of(map(lists_of, VALUES))
     st.sampled_from([START, TIMES[20], TIMES[len(TIMES) // 2]]),
     st.sampled_from([7, 5000]),
 )
-@settings(max_examples=14)
+@settings(max_examples=10)
 def test_a_node_that_uses_one_value_of_a_list_is_noticed(asked, place, start, page_size):
     node = knowing(ROWS, takes_one=place)
     with pytest.raises(ba.IncompleteError, match=SAID):
@@ -67,7 +67,7 @@ EDGE = TIMES.index(ROWS[-200].time)
 )
 @example({"head": TIMES[EDGE + 2]}, True, (0, 0, 1), None, WITH_NOBODY[1])
 @example({"max_page_size": 1, "cap_silently": True}, True, (0, 0, 1), None, WITH_NOBODY[0])
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_nodes_that_use_lists_are_never_refused_for_missing_or_bad_rows(
     lacks, headers, turns, bad, asked
 ):

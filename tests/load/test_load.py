@@ -152,7 +152,7 @@ small_pages = st.fixed_dictionaries(
     st.sampled_from([load, load_file, load_stream]),
     st.booleans(),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_a_load_has_exactly_the_nodes_rows_and_openings(case, page_size, workers, way, opening):
     (history, query), options = case
     asked = {} if way is load_stream else {"opening": opening}

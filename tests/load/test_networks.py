@@ -32,7 +32,7 @@ def of_another_network(shift):
     st.sampled_from([None, 0, 7, 7_000_000]),
     st.sampled_from([TIMES[0], TIMES[60]]),
 )
-@settings(max_examples=16)
+@settings(max_examples=10)
 def test_two_nodes_are_refused_exactly_if_they_differ_where_both_know_all_rows(held, shift, start):
     networks = ROWS, ROWS if shift is None else of_another_network(shift)
     nodes = [knowing(rows, *stretch) for rows, stretch in zip(networks, held, strict=True)]
@@ -57,7 +57,7 @@ def test_two_nodes_are_refused_exactly_if_they_differ_where_both_know_all_rows(h
     st.tuples(stretches, st.booleans()),
     st.sampled_from([None, *TIMES[::8]]),
 )
-@settings(max_examples=20)
+@settings(max_examples=14)
 def test_nodes_of_one_network_pass_whatever_rows_are_missing_or_bad(behind, turns, alone, bad):
     """One address hands its requests in turn to nodes that forgot, lag, or name no block.
 

@@ -222,7 +222,7 @@ def places_of(rows):
     return {*zip(ids, times.tolist(), strict=True)}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(held(), held() | st.none(), st.tuples(forms, forms), st.sampled_from(INTERVALS))
 @example(WHOLE, None, ("day", "table"), (0, TICKS))
 @example(GAPPED, None, ("day", "file"), (None, None))
@@ -262,7 +262,7 @@ def test_shared_and_differing_time_equal_those_of_an_oracle_over_single_ticks(
             assert states == [ours.state(tick), theirs.state(tick)]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(anyones, anyones, st.sampled_from(FORMS[:-1]))
 def test_only_time_that_another_origin_has_for_all_accounts_is_confirmed(
     tmp_path_factory, ours, theirs, form
@@ -412,7 +412,7 @@ def archive_of(rows, known, folder):
     (opened, archive_of),
     None,
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_balances_at_a_tables_start_are_compared_as_far_back_as_both_are_complete(
     tmp_path_factory, one, other, forms, start
 ):

@@ -84,7 +84,7 @@ def check(case, table, sliced, grid, by):
         assert actual.index.equals(expected.index)
 
 
-@settings(max_examples=16)
+@settings(max_examples=10)
 @given(st.data(), archives, st.booleans(), st.integers(1, 12), groupings)
 def test_a_function_returns_the_same_for_an_archive_and_its_table(data, how, first, size, by):
     """Of all rows or of a selection; amounts may be too large for a sum."""

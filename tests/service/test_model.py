@@ -169,7 +169,7 @@ def large(request, tmp_path_factory):
 
 
 @given(data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=9)
 def test_a_file_of_several_row_groups_is_paged_like_a_small_one(large, data):
     items = data.draw(questions(large[1]))
     compare(large, items, *from_any_row(large, items, data))
