@@ -132,14 +132,9 @@ ODD = {
     ),
     "times as numbers": ({"timestamp": [1, 2]}, TypeError, "must be datetimes, not int64"),
     "floats": ({"balance": [1.0, 2.0]}, TypeError, "float64, which loses digits"),
-    **{
-        f"{kind} in objects": (
-            {"balance": pd.Series([x, 2], dtype=object)},
-            TypeError,
-            f"{x!r} in row 0",
-        )
-        for kind, x in {"floats": 1.0, "flags": True, "bytes": b"1"}.items()
-    },
+    "float objects": ({"balance": pd.Series([1.0, 2], dtype=object)}, TypeError, "1.0 in row 0"),
+    "flag objects": ({"balance": pd.Series([True, 2], dtype=object)}, TypeError, "True in row 0"),
+    "bytes objects": ({"balance": pd.Series([b"1", 2], dtype=object)}, TypeError, "b'1' in row 0"),
     "39 digits as text": ({"balance": ["1" * 39, "2"]}, ValueError, "row 0, not a whole number"),
     "39 digits": ({"balance": [10**38, 2]}, ValueError, "row 0, not a whole number"),
     "a fraction": ({"balance": [Decimal("1.5"), 2]}, ValueError, "in row 0, not a whole number"),
