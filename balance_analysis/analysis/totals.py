@@ -416,7 +416,7 @@ def _holders_in(history: History, changes: door.Cells) -> History:
     accounts = changes.ids.reset_index(drop=True)
     ids = take_ids(accounts, steps.numbers[steps.is_row])
     rows = pd.DataFrame({**ids, "timestamp": to_times(steps.row_times)})
-    is_changed = np.zeros(len(accounts), bool)  # likewise
+    is_changed = np.zeros(len(accounts), bool)  # the steps of changed accounts are unknown already
     return replace(
         history, rows=rows, accounts=accounts, steps=steps, frame=rows, is_changed=is_changed
     )

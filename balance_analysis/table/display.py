@@ -285,9 +285,9 @@ class BalancesAccessor:
     def between(self, start: Moment | None = None, end: Moment | None = None) -> pd.DataFrame:
         """Return the table's changes in [start, end), and each account's opening.
 
-        Over this interval, functions return the same for the result as for the whole table; but if
-        this states no known intervals, `reconcile` no longer compares accounts without a row, and
-        `diff` compares nothing. A mask on `timestamp` would lose the balances held before.
+        Over this interval, functions return the same for the result as for the whole table. A mask
+        on `timestamp` would lose the balances that accounts held before. If the table states no
+        known intervals, `reconcile` compares only those accounts of the result that have a row.
 
         Parameters
         ----------

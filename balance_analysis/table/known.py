@@ -317,9 +317,9 @@ def noted_rows(metadata: Mapping[str, Any]) -> int | None:
     return rows if isinstance(rows, int) else None
 
 
-def without_evidence(metadata: Any) -> Any:  # noqa: ANN401 - of any file, or of attrs
+def without_evidence(metadata: object) -> object:
     """Return metadata without its evidence, for a selection whose metadata wasn't updated."""
-    if read_notes(metadata).evidence is None:
+    if not isinstance(metadata, dict) or read_notes(metadata).evidence is None:
         return metadata
     return {**metadata, EVIDENCE_KEY: None}
 
@@ -344,8 +344,9 @@ def note_interval(
     if notes.evidence is not None:
         note_evidence(cut, notes.evidence.within(EVER[0], end), start, end)
     else:
+        # Nothing states which accounts the table covers.
         stated = _known_json(known, nothing_before=notes.nothing_before)
-        _note(cut, {**stated, EVIDENCE_KEY: None}, start, end)  # of which accounts isn't stated
+        _note(cut, {**stated, EVIDENCE_KEY: None}, start, end)
     cut.attrs[ATTRS_KEY]["rows"] = len(cut)
     note_rows(cut)
 
