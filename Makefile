@@ -26,7 +26,7 @@ lint: .venv/installed-dev ## style, types and the import contract
 size: .venv/installed ## how many lines, modules and import circles, room by room
 	$(RUN)/python -m tests.size
 
-mutants: .venv/installed ## small faults in MODULE (such as node/walk) that no test of its room notices
+mutants: .venv/installed-dev ## small faults in MODULE (such as proof/diff) that no test of its room notices
 	$(RUN)/python -m tests.mutants $(MODULE)
 
 reference: .venv/installed-dev ## every public name with its docstring: build/reference/index.html

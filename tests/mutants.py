@@ -1,17 +1,26 @@
-"""Whether the tests notice small faults: `make mutants MODULE=node/walk` breaks one at a time.
+"""Whether the tests notice small faults: `make mutants MODULE=proof/diff` breaks one at a time.
 
-In a copy of the project, each fault is put into the module, and the tests of its room are run until
-one fails. A fault that none notices is printed: either a test is missing, or it changes nothing.
+The tests of the module's room run once, and what each of them executes is recorded. Then each fault
+is put into a copy of the project, and the tests that execute its lines are run until one fails. A
+fault that none notices is printed: either a test is missing, or it changes nothing.
 """
 
 import argparse
 import ast
+import json
+import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
+
+import coverage
 
 from tests.size import PACKAGE, ROOT
 
@@ -29,15 +38,24 @@ LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__")
 
 
 def faults(tree):
-    """Return a module's small faults: each with its line, its change, and the faulty module."""
+    """Return a module's small faults: each with its lines, its change, and the faulty module."""
     made = []
-    for node in ast.walk(tree):
+    for first, node in _nodes(tree):
         if broken := _broken(node):
             own, before = dict(vars(node)), ast.unparse(node)
             vars(node).update(broken)
-            made.append((node.lineno, f"{before} -> {ast.unparse(node)}", ast.unparse(tree)))
+            change = f"{before} -> {ast.unparse(node)}"
+            made.append((range(first, node.end_lineno + 1), change, ast.unparse(tree)))
             vars(node).update(own)
     return made
+
+
+def _nodes(parent, first=1):
+    """Yield each node below, with the first line of its statement."""
+    for node in ast.iter_child_nodes(parent):
+        line = node.lineno if isinstance(node, ast.stmt) else first
+        yield line, node
+        yield from _nodes(node, line)
 
 
 def _broken(node):
@@ -56,52 +74,111 @@ def _broken(node):
     return {}
 
 
-def survivors(module, *, count, seed, tests):
-    """Yield whether the tests noticed each fault, with its line and its change."""
+def survivors(modules, *, count, seed, tests):
+    """Yield whether the tests noticed each fault, with its module, first line and change."""
     with tempfile.TemporaryDirectory() as scratch:
-        copied = Path(scratch) / "project"
-        shutil.copytree(ROOT, copied, ignore=LEFT_OUT)
-        path = copied / PACKAGE / f"{module}.py"
-        text = path.read_text()
-        if _run(copied, tests):
+        folders = SimpleQueue()
+        for number in range(os.cpu_count()):
+            folder = Path(scratch).resolve() / f"project{number}"
+            folders.put(shutil.copytree(ROOT, folder, ignore=LEFT_OUT))
+        began = time.monotonic()
+        if _run(folder, ["-n", "auto", *tests], RECORD_IN=scratch):
             sys.exit(f"{' '.join(tests)} fail without a fault")
-        possible = faults(ast.parse(text))
-        for line, change, broken in random.Random(seed).sample(possible, min(count, len(possible))):
-            path.write_text(broken)
-            yield _run(copied, tests), line, change
+        seconds = 60 + 2 * (time.monotonic() - began)
+        measured = coverage.Coverage(data_file=f"{scratch}/lines")
+        measured.combine()
+
+        def attempt(module, where, change, text):
+            lines = measured.get_data().contexts_by_lineno(f"{folder}/{PACKAGE}/{module}.py")
+            own = folders.get()
+            path = own / PACKAGE / f"{module}.py"
+            sound = path.read_text()
+            path.write_text(text)
+            is_noticed = _run(own, tests, chosen=_executing(lines, where), seconds=seconds)
+            path.write_text(sound)
+            folders.put(own)
+            return is_noticed, module, where[0], change
+
+        drawn = []
+        for module in modules:
+            possible = faults(ast.parse((ROOT / PACKAGE / f"{module}.py").read_text()))
+            some = random.Random(seed).sample(possible, min(count, len(possible)))
+            drawn += [(module, *fault) for fault in some]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            yield from pool.map(lambda fault: attempt(*fault), drawn)
 
 
-def _run(folder, tests):
-    """Return whether a test fails or takes ten minutes."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "auto", *tests]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder)},
-            capture_output=True,
-            timeout=600,
-        )
-    except subprocess.TimeoutExpired:
-        return True
+def _executing(lines, where):
+    """Return the tests and fixtures that execute some lines, those of the fewest lines first."""
+    busy = Counter(name for names in lines.values() for name in names)
+    return sorted({name for line in where for name in lines.get(line, ())} - {""}, key=busy.get)
+
+
+def _run(folder, tests, *, chosen=(), seconds=0, **environment):
+    """Return whether one of the chosen tests, or of all, fails or takes too long."""
+    if chosen:
+        environment["CHOSEN_IN"] = f"{folder}/chosen.json"
+        Path(folder, "chosen.json").write_text(json.dumps(chosen))
+        if all("::" in name for name in chosen):
+            tests = {name.partition("::")[0] for name in chosen}
+    environment |= {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{folder}", "HOME": f"{folder}"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "tests.mutants", *tests]
+    # `timeout` ends the processes that the tests started, too.
+    limited = ["timeout", "--signal=KILL", f"{seconds}", *command]
+    done = subprocess.run(limited, cwd=folder, env=environment, capture_output=True, check=False)
     return done.returncode != 0
+
+
+def pytest_configure(config):
+    """Record what tests execute, if asked to, except in a process that only starts others."""
+    if "RECORD_IN" in os.environ and config.getoption("dist") == "no":
+        config.pluginmanager.register(_Recorder(os.environ["RECORD_IN"]))
+
+
+def pytest_collection_modifyitems(items):
+    """Keep the chosen tests, and those that use a chosen fixture, in the order of the choice."""
+    if path := os.environ.get("CHOSEN_IN"):
+        chosen = json.loads(Path(path).read_text())
+        place = {name: number for number, name in enumerate(chosen)}
+        names = {item: {item.nodeid, *item.fixturenames} & {*place} for item in items}
+        kept = [item for item in items if names[item]]
+        items[:] = sorted(kept, key=lambda item: min(place[name] for name in names[item]))
+
+
+class _Recorder:
+    """Record which test, or which fixture of tests, executes each line of the package."""
+
+    def __init__(self, folder):
+        how = {"data_suffix": True, "source": [PACKAGE]}
+        self.measured = coverage.Coverage(data_file=f"{folder}/lines", **how)
+        self.measured.start()
+
+    def pytest_fixture_setup(self, fixturedef):
+        self.measured.switch_context(fixturedef.argname)
+
+    def pytest_runtest_call(self, item):
+        self.measured.switch_context(item.nodeid)
+
+    def pytest_unconfigure(self):
+        self.measured.stop()
+        self.measured.save()
 
 
 def main():
     """Print each fault that no test noticed, and how many there were."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("module", help="such as node/walk")
-    options.add_argument("--tests", nargs="+", help="by default those of its room")
-    options.add_argument("--count", type=int, default=10)
+    options.add_argument("modules", nargs="+", help="such as proof/diff")
+    options.add_argument("--tests", nargs="+", help="by default those of the modules' rooms")
+    options.add_argument("--count", type=int, default=10, help="of faults of each module")
     options.add_argument("--seed", type=int, default=0)
     given = options.parse_args()
-    room = given.module.partition("/")[0] if "/" in given.module else f"test_{given.module}.py"
-    tests, noticed = given.tests or [f"tests/{room}"], []
-    how = {"count": given.count, "seed": given.seed, "tests": tests}
-    for is_noticed, line, change in survivors(given.module, **how):
+    rooms = {name.partition("/")[0] if "/" in name else f"test_{name}.py" for name in given.modules}
+    how = {"count": given.count, "seed": given.seed}
+    tests, noticed = given.tests or [f"tests/{room}" for room in sorted(rooms)], []
+    for is_noticed, module, line, change in survivors(given.modules, tests=tests, **how):
         noticed.append(is_noticed)
         if not is_noticed:
-            print(f"{given.module}.py:{line}: {change}", flush=True)  # noqa: T201 - its output
+            print(f"{module}.py:{line}: {change}", flush=True)  # noqa: T201 - its output
     print(f"{sum(noticed)} of {len(noticed)} faults noticed")  # noqa: T201 - likewise
 
 
