@@ -1,7 +1,5 @@
 """Damage to bytes, as disks, wires and people do it."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 ODD = (

@@ -1,7 +1,5 @@
 """Profiles and fixtures that every test may use."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

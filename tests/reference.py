@@ -3,8 +3,6 @@
 `python -W error -m tests.reference FOLDER`; a public name without a docstring is an error.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 import warnings

@@ -1,7 +1,5 @@
 """An archive behind the interface: over HTTP at an address, or in process for many requests."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -7,8 +7,6 @@ package.
 raises one says why in the commit.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

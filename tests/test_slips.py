@@ -29,11 +29,7 @@ def functions(first):
         if inspect.isfunction(function):
             head, *others = inspect.signature(function).parameters.values()
             if head.name in first:
-                needed = [
-                    each.name
-                    for each in others
-                    if each.default is each.empty or each.name == "when"
-                ]
+                needed = [x.name for x in others if x.default is x.empty or x.name == "when"]
                 yield pytest.param(function, {n: REST[n] for n in needed if n in REST}, id=name)
 
 

@@ -1,10 +1,9 @@
 """Cases of all functions over a table: how each is called, and its oracle."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -23,9 +22,6 @@ from tests.analysis.tables import (
     spans_of,
 )
 from tests.columns import BALANCE_DTYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MOMENT, AMOUNT = "datetime64[us, {zone}]", str(BALANCE_DTYPE)
 DTYPES = {

@@ -5,8 +5,6 @@ in the order of its columns, with None for what is unknown and amounts of any si
 those that no column holds.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Histories, nodes and archives for the tests of exports, and what must hold of an archive."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -4,8 +4,6 @@ Each part is a process of its own, so that one that fails takes none of the othe
 that isn't named keeps the figures that it measured last, in `.benchmarks`.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import platform

@@ -33,8 +33,6 @@ take minutes. On two processors that others used as well:
 Wide layouts alone take more: a column for each of 500,000 accounts.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

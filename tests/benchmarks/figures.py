@@ -4,8 +4,6 @@ As a program, `python figures.py COMMAND...`, this is the small process between 
 command that it measures: a child's largest memory includes that of the process that forked it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

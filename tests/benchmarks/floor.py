@@ -3,8 +3,6 @@
 No check, no retry, no second connection: `python floor.py URL SINCE UNTIL FILE`.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 

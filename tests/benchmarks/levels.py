@@ -1,14 +1,9 @@
 """A table to reconstruct from: balances of many accounts that walk, made from a seed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from balance_analysis.table.frame import to_frame
 from balance_analysis.table.schema import ACCOUNT_KEY
@@ -50,7 +45,7 @@ def make_table(rows: int, accounts: int) -> pd.DataFrame:
     return to_frame(pa.table(columns))
 
 
-def _moments(rng: np.random.Generator, blocks: int) -> NDArray[np.int64]:
+def _moments(rng: np.random.Generator, blocks: int) -> np.ndarray:
     """Return the blocks' times, the first of them the beginning of the first day."""
     span = DAYS * DAY // blocks
     moments = SINCE + np.arange(blocks) * span + rng.integers(0, span, blocks)
@@ -60,7 +55,7 @@ def _moments(rng: np.random.Generator, blocks: int) -> NDArray[np.int64]:
 
 def _places(
     rng: np.random.Generator, rows: int, accounts: int, blocks: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the account and the block of each row, sorted; each account has a row."""
     born = np.where(rng.random(accounts) < OLD, 0, rng.integers(0, blocks // 2, accounts))
     weights = rng.lognormal(0, 1, accounts)
@@ -93,7 +88,7 @@ def _keys(rng: np.random.Generator, accounts: int) -> pd.DataFrame:
     return pd.DataFrame(keys).drop_duplicates().head(accounts)
 
 
-def _balances(rng: np.random.Generator, owner: NDArray[np.int64], accounts: int) -> pa.Array[Any]:
+def _balances(rng: np.random.Generator, owner: np.ndarray, accounts: int) -> pa.Array:
     """Return levels that walk, some of them 0 and some the level before."""
     rows = len(owner)
     heads = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))

@@ -1,12 +1,9 @@
 """Loads of half a million rows and more from a node that answers at once."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +30,7 @@ class Node:
 
 
 @contextlib.contextmanager
-def serve(rows: int) -> Iterator[Node]:
+def serve(rows: int):
     """Run a node as a process of its own."""
     with running(module("server", str(rows)), r"\{.*\}") as (_, about):
         yield Node(**json.loads(about))
@@ -69,14 +66,14 @@ def cost_of(node: Node, command: list[str], target: Path) -> Cost:
     return cost
 
 
-def measure(data: Path, rounds: int) -> Iterator[Figure]:
+def measure(data: Path, rounds: int):
     """Yield the costs of loads, of the floor and of a plain loop."""
     with tempfile.TemporaryDirectory(dir=data) as scratch:
         yield from _whole_processes(Path(scratch), rounds)
         yield from _sizes(Path(scratch))
 
 
-def _whole_processes(scratch: Path, rounds: int) -> Iterator[Figure]:
+def _whole_processes(scratch: Path, rounds: int):
     costs = defaultdict(list)
     with serve(ROWS) as node:
         where = (node.url, node.since, node.until)
@@ -107,7 +104,7 @@ def _ratio(costs: dict[str, list[Cost]], one: str, other: str, what: str, **goal
     return Figure(f"{one} / {other}, {what}", ratios(ours, theirs), "times", **goal)
 
 
-def _sizes(scratch: Path) -> Iterator[Figure]:
+def _sizes(scratch: Path):
     for rows in (ROWS, *LARGER):
         with serve(rows) as node:
             cost = cost_of(node, fetch(node, scratch / "x.parquet"), scratch / "x.parquet")

@@ -1,7 +1,5 @@
 """The loop that anybody writes first: `python normalize_loop.py URL SINCE UNTIL FILE`."""
 
-from __future__ import annotations
-
 import sys
 
 import pandas as pd

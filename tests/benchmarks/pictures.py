@@ -1,10 +1,7 @@
 """How long pictures, the report and the page take."""
 
-from __future__ import annotations
-
 import json
 import tempfile
-from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -23,7 +20,7 @@ POINTS = 1_000_000
 PLOTS = (ba.plot_balances, ba.plot_totals, ba.plot_flows)
 
 
-def render(plot: Callable[..., object], table: pd.DataFrame) -> None:
+def render(plot, table):
     """Draw a picture into memory."""
     picture = Picture(figsize=(10, 4.5), layout="constrained")
     canvas = FigureCanvasAgg(picture)
@@ -36,7 +33,7 @@ def one_asset(table: pd.DataFrame) -> pd.DataFrame:
     return table.balances.select(asset_id=table["asset_id"].iloc[0])
 
 
-def measure(data: Path, rounds: int) -> Iterator[Figure]:
+def measure(data: Path, rounds: int):
     """Yield the seconds of pictures of a million rows, of the report and of the page's views."""
     tables = {
         f"{POINTS:,} rows": one_asset(make_table(POINTS, 5000)),
@@ -51,7 +48,7 @@ def measure(data: Path, rounds: int) -> Iterator[Figure]:
     yield from _page(large_archive(data))
 
 
-def _page(folder: Path) -> Iterator[Figure]:
+def _page(folder: Path):
     """Yield how long each view takes when the page first opens, and then when it moves."""
     with serving(folder) as (process, place):
         about = json.loads(ask(connect(place), "/explore/about")[1])

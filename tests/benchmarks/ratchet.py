@@ -5,8 +5,6 @@ memory count, as ratios of a pair: they depend little on the machine, and on wha
 Whoever makes the main job cheaper lowers `KEPT`; whoever raises it says why.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

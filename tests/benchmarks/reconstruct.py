@@ -4,8 +4,6 @@ Both engines hold the rows in their own memory, with enums for ids and 128-bit i
 balances. Each result is compared with this package's on a small table before anything is timed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ interval `since`, `until`, and what stands in it, `rows` and the `total` of thei
 with its standard input.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import random

@@ -1,9 +1,6 @@
 """The service over 20,000,000 rows, as a process of its own on loopback."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from http.client import HTTPConnection
@@ -45,7 +42,7 @@ def page(number: int = 0) -> str:
     return f"/api/v2/balance/changes?pagination.first={PAGE}&{ends}"
 
 
-def measure(data: Path, rounds: int) -> Iterator[Figure]:
+def measure(data: Path, rounds: int):
     """Yield how long pages take, and the rows a second that one client and eight get."""
     folder = large_archive(data)
     party = middling_party(ba.Archive(folder))

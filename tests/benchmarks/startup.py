@@ -1,9 +1,6 @@
 """How long commands and imports take that do little."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from balance_analysis.demo import sample_data
@@ -12,7 +9,7 @@ from tests.benchmarks.figures import Figure, program, ratios, run
 BARE = "python -c pass"
 
 
-def measure(_: Path, rounds: int) -> Iterator[Figure]:
+def measure(_: Path, rounds: int):
     """Yield the milliseconds of starts beyond those of a bare interpreter."""
     sample = str(sample_data() / "changes.parquet")
     table = f"import balance_analysis as ba; ba.read_parquet({sample!r})"

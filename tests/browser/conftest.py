@@ -1,7 +1,5 @@
 """A real browser, and pages for it to open: over an archive, and frozen on disk."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

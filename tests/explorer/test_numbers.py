@@ -1,7 +1,5 @@
 """Each number of each view equals a sum of plain integers, over archives with gaps."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import pairwise

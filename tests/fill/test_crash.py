@@ -6,15 +6,12 @@ made right before a step is what a run leaves that is killed there. Python's aud
 the steps, so that no way of writing a file goes unnoticed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,7 +51,7 @@ WRITING = os.O_WRONLY | os.O_RDWR
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 NEEDS_SPACE = {"open", "half", "mkdir"}
 LISTENERS = []
-sys.addaudithook(lambda *event: [listener(*event) for listener in LISTENERS])
+sys.addaudithook(lambda *event, all_=LISTENERS: [listener(*event) for listener in all_])
 
 
 def steps_of(fill, folder, react=lambda *_: None):
@@ -117,7 +114,7 @@ class Scenario:
     """A kind of run: the archive before it, its function, and its undisturbed result."""
 
     before: Path
-    fill: Callable
+    fill: object
     made: Path
 
     def __post_init__(self):

@@ -6,8 +6,6 @@ passed over. The trimming then takes the first row for the cursor's own and drop
 one row more wherever the page was filled.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

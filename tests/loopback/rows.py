@@ -1,7 +1,5 @@
 """Rows of a node's history: one on the wire, random histories, and the recorded one."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import random

@@ -1,9 +1,5 @@
 """Ask the tests' node without sockets: as a session's transport."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import requests
 from requests.adapters import BaseAdapter
 
@@ -20,7 +16,7 @@ class InProcess(BaseAdapter):
         super().__init__()
         self._node = node
 
-    def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:
+    def send(self, request: requests.PreparedRequest, **_) -> requests.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
         answer, fault = self._node.respond(self._node.record(request.path_url, headers))
         is_cut = fault is not None and fault.kind is Kind.HALF_JSON
@@ -45,6 +41,6 @@ def session_to(node: LoopbackNode) -> requests.Session:
     return session
 
 
-def client_to(node: LoopbackNode, **options: Any) -> ba.Client:
+def client_to(node: LoopbackNode, **options) -> ba.Client:
     """Return a client of a node that need not run."""
     return ba.Client(NOWHERE, session=session_to(node), **options)

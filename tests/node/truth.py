@@ -1,7 +1,5 @@
 """The naive oracle: what a load must return, by a plain loop over the node's rows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -2,8 +2,6 @@
 
 The oracle looks at every tick by itself."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Read a report as its page's script does: the views that are frozen in it."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

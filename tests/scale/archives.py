@@ -1,7 +1,5 @@
 """Archives of given rows, and what must be equal."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,10 +1,7 @@
 """A function returns the same for an archive and its table, whatever the slices and files."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,7 +62,7 @@ class Sliced:
     archive: ba.Archive
     size: int
 
-    def by_slices(self, work: Any) -> Any:
+    def by_slices(self, work):
         return self.archive.by_slices(work, rows=self.size)
 
 

@@ -4,8 +4,6 @@ A segment is made as plain values first, which a test may edit, and then written
 folder, in the form of PostgreSQL's `COPY ... (FORMAT csv, HEADER)`.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import hashlib

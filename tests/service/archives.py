@@ -1,7 +1,5 @@
 """Archives of given rows, of any partition, with any gaps, from any order of commits."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import asdict
 from typing import NamedTuple

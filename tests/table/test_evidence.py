@@ -1,7 +1,5 @@
 """Evidence derives the same states as a model of single moments in plain Python."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

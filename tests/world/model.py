@@ -5,11 +5,8 @@ Moments are microseconds, stretches half-open. What a source has of each account
 node gave for it, over the wire, and each source that it was compared with.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from functools import lru_cache, partial
@@ -112,7 +109,7 @@ class View:
     filters: dict
     claims: list
     rows: dict
-    origins: Callable
+    origins: object
 
 
 @dataclass
