@@ -255,15 +255,15 @@ class History:
             return steps
         # An account without an opening held nothing until the known intervals begin.
         begin = self.known[0][0] if self.known and self.notes.nothing_before else MIN_TIME
-        heads = steps.times[steps.heads]
-        first = int(np.where(heads == MIN_TIME, begin, heads).min())
+        times = np.where(steps.times == MIN_TIME, begin, steps.times)
+        first = int(times.min())
         every = [] if self.known is None else gaps_in(self.known, *EVER)
         gaps = [gap for gap in every if gap[0] < until and gap[1] > first + 1]
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
         if not (gaps or of_accounts or self.is_changed.any()):
             return steps
         starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
-        after = np.where(steps.times == MIN_TIME, begin, np.minimum(steps.times, MAX_TIME - 1)) + 1
+        after = np.minimum(times, MAX_TIME - 1) + 1
         place = np.searchsorted(ends, after, side="right")
         valid_until = np.maximum(after, np.append(starts, MAX_TIME)[place])
         for bad in of_accounts:

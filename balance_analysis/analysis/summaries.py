@@ -170,6 +170,7 @@ def drawdown(
         if "balance" not in rows:
             rows = with_amounts(rows, balance=(steps.words[steps.is_row], None))
         result = with_amounts(rows, peak=(measures["peak"], is_known))
+        result.attrs = dict(history.attrs) if "balance" in history.rows else {}
         result["peak_at"] = to_times(np.where(is_known, measures["peak_at"], MIN_TIME))
         return with_amounts(result, depth=(measures["depth"], is_known))
 

@@ -54,8 +54,8 @@ from balance_analysis.table.moments import (
     gaps_in,
     joined,
     moment_text,
-    range_text,
     to_bounds,
+    without,
 )
 from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS
 from balance_analysis.table.text import spans_text
@@ -540,26 +540,26 @@ class Snapshot:
             raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
         why = "nothing is known to be complete"
         if first < last:
-            why = f"only {range_text(first, last)} is complete, outside the requested interval"
+            complete = spans_text(self.evidence.complete)
+            why = f"only {complete} is complete, outside the requested interval"
         raise IncompleteError(f"{self.store.uri}: {why}; {_PARTIAL_HINT}")
 
     def check_complete(self, start: int, end: int, evidence: Evidence) -> None:
         """Raise IncompleteError with the gaps if a row in [start, end) may be missing."""
-        gaps = evidence.incomplete(start, end)
-        if not gaps:
+        if not (gaps := evidence.incomplete(start, end)):
             return
-        first, last = evidence.bounds
-        why = "is unproven: the node may have forgotten rows, or a bad row was set aside"
-        if evidence.missing(*gaps[0]):
-            why = "is missing; `export --fill-gaps` asks for it"
-        if evidence.answers and gaps[0][1] <= first:
-            why = f"is missing: the archive begins at {moment_text(first)}"
-        if evidence.answers and gaps[0][0] >= last:
-            why = (
-                f"is missing: the archive ends at {moment_text(last)}, where the next export "
-                "continues"
-            )
-        raise IncompleteError(f"{self.store.uri}: {spans_text(gaps)} {why}; {_PARTIAL_HINT}")
+        (first, last), missing, why = evidence.bounds, evidence.missing(start, end), []
+        if missing:
+            hint = "; `export --fill-gaps` asks for it"
+            if evidence.answers and missing[-1][1] <= first:
+                hint = f": the archive begins at {moment_text(first)}"
+            elif evidence.answers and missing[0][0] >= last:
+                hint = f": the archive ends at {moment_text(last)}, where the next export continues"
+            why.append(f"{spans_text(missing)} is missing{hint}")
+        if unproven := without(gaps, missing):
+            forgotten = "the node may have forgotten rows, or a bad row was set aside"
+            why.append(f"{spans_text(unproven)} is unproven: {forgotten}")
+        raise IncompleteError(f"{self.store.uri}: {'; '.join(why)}; {_PARTIAL_HINT}")
 
     def last_rows(
         self, filters: Filters = Filters(), moment: int = EVER[1], columns: Sequence[str] = COLUMNS

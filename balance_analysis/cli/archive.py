@@ -19,7 +19,7 @@ from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.fill import LAG, OVERLAP
 from balance_analysis.service import HOST
-from balance_analysis.table.moments import clipped, joined, moment_text, range_text, to_spans
+from balance_analysis.table.moments import joined, moment_text, range_text, to_spans
 from balance_analysis.table.text import count_text, spans_text
 
 if TYPE_CHECKING:
@@ -360,13 +360,11 @@ def _confirm(archive: "ba.Archive", other: str, form: str) -> int:
     if len(confirmation.rows):
         line = options.command_line("verify", archive.uri, "--against", other)
         say(f"The archive is unchanged; its _disputes/ has the differences, and `{line}` advice")
-    status = archive.status(count_accounts=False)
-    spans = [part for span in confirmation.shared for part in clipped(status.confirmed, *span)]
     why = "nothing: both must have all accounts, and their rows must have different origins"
     if not confirmation.shared:
         why = "nothing: no stretch is complete in both"
-    say(f"Confirmed: {spans_text(spans) if spans else why}")
-    return BAD if len(confirmation.rows) else 0 if spans else INCOMPLETE
+    say(f"Confirmed: {spans_text(confirmation.confirmed) or why}")
+    return BAD if len(confirmation.rows) else 0 if confirmation.confirmed else INCOMPLETE
 
 
 @command(panel=ARCHIVE)

@@ -37,12 +37,16 @@ NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class AccountIds(msgspec.Struct, rename="camel", gc=False):
-    """An account. `account_type` is a number if the node has no name for the type."""
+    """An account. A node sends `account_type` as a number if it has no name for the type."""
 
     asset_id: NotEmpty
     account_type: NotEmpty | int
     party_id: str
     market_id: str
+
+    def __post_init__(self) -> None:
+        if isinstance(sent := self.account_type, int):
+            self.account_type = schema.TYPES_BY_NUMBER.get(sent, str(sent))
 
 
 class Row(AccountIds, rename="camel", gc=False):

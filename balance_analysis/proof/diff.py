@@ -158,6 +158,8 @@ class Difference(text.Record):
         compared, except rows that only one side has and the other, unproven, may lack.
     notes
         Why a side proves nothing, and what to do about it.
+    confirmed
+        The intervals that the other side's nodes confirmed by this `confirm`; empty from `diff`.
     """
 
     one: str
@@ -169,6 +171,7 @@ class Difference(text.Record):
     rows: pd.DataFrame
     not_shared: tuple[tuple[moments.Interval, str, str], ...]
     notes: tuple[str, ...]
+    confirmed: tuple[moments.Interval, ...] = ()
 
     @property
     def is_same(self) -> bool:
@@ -543,7 +546,7 @@ def confirm(
     Returns
     -------
     Difference
-        As from `diff`; `Archive.coverage` and `Archive.status` show what is confirmed.
+        As from `diff`, with what it `confirmed`; `Archive.status` shows all that is confirmed.
 
     Raises
     ------
@@ -578,7 +581,10 @@ def confirm(
             name = hashlib.sha256(encoded).hexdigest()
             store.write(f"{layout.DISPUTES}{name}.json", encoded + b"\n")
         writer.set_evidence(evidence)
-    return difference
+    nodes = {answer.node for answer in theirs.answers}
+    by_them = replace(evidence, agreed=tuple(x for x in evidence.agreed if x[1] in nodes))
+    confirmed = moments.overlap(by_them.confirmed, moments.to_spans(difference.shared))
+    return replace(difference, confirmed=moments.to_intervals(confirmed))
 
 
 def _with_verdicts(ours: Evidence, theirs: Evidence, difference: Difference, now: int) -> Evidence:

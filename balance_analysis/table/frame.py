@@ -40,7 +40,7 @@ class _AnyFrame(type):
 class Table(pd.DataFrame, metaclass=_AnyFrame):
     """A table whose attrs survive `concat` and `merge`, where pandas drops attrs that differ.
 
-    `concat` merges them. `merge` keeps the first table's; functions notice rows that it took out.
+    `concat` merges those of tables. Otherwise the first one's stay; functions notice lost rows.
     """
 
     @property
@@ -54,12 +54,13 @@ class Table(pd.DataFrame, metaclass=_AnyFrame):
         **kwargs: Any,  # noqa: ANN401 - pandas' own
     ) -> Table:
         super().__finalize__(other, method=method, **kwargs)  # type: ignore[misc]
-        if method in {"concat", "merge"} and {*schema.COLUMNS} <= {*self.columns}:
+        if method in {"concat", "merge"}:
             notes = [part.attrs.get(schema.ATTRS_KEY) for part in other.input_objs]
-            if method == "merge":
-                self.attrs[schema.ATTRS_KEY] = {**next(filter(None, notes), {})}
-            elif self.columns.is_unique and any(note != notes[0] for note in notes):
+            is_table = {*schema.COLUMNS} <= {*self.columns} and self.columns.is_unique
+            if method == "concat" and is_table and any(note != notes[0] for note in notes):
                 merge_notes(self, other.input_objs)
+            elif noted := next(filter(None, notes), None):
+                self.attrs[schema.ATTRS_KEY] = {**noted}
         return self
 
 

@@ -123,6 +123,13 @@ def test_a_change_over_a_gap_within_a_period_is_counted_as_unknown():
     assert flows["unknown"].tolist() == [1]
 
 
+def test_time_before_all_known_intervals_is_unknown_even_if_nothing_was_held_before():
+    rows, known = [ROWS[0], (*GENERAL, START + 3 * DAY, 9)], ((START + 2 * DAY, START + 4 * DAY),)
+    table = opened(World(rows, {}, known, nothing_before=True))
+    assert ba.balance_at(table, [day(1), day(2.5)])["balance"].isna().all()
+    assert ba.deltas(table)["delta"].isna().tolist() == [False, True]
+
+
 def test_periods_begin_with_the_first_row_though_a_table_without_openings_starts_earlier():
     table = opened(World(ROWS[1:], {}, KNOWN, begin=START - DAY))
     assert ba.flows(table, layout="wide").index[0] == day(1).replace(hour=0, minute=0, second=0)

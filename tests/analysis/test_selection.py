@@ -327,12 +327,23 @@ def test_two_adjacent_loads_are_one_unless_one_had_lost_rows():
 
 
 OWN = pd.DataFrame({"party_id": [OTHER[2]], "desk": "x"})
+DESKS = OWN.set_index("party_id")
+
+
+def beside_ones(table):
+    chosen = table[table["party_id"] == OTHER[2]].set_index("timestamp")
+    return pd.concat([chosen, pd.Series(1, chosen.index, name="one")], axis=1).reset_index()
+
+
 MERGES = [
     lambda table: table.merge(OWN),
     lambda table: pd.merge(table, OWN),
     lambda table: table.merge(OWN, how="right"),
-    lambda table: table.join(OWN.set_index("party_id"), on="party_id", how="inner"),
+    lambda table: table.join(DESKS, on="party_id", how="inner"),
     lambda table: OWN.pipe(table.merge, how="left").dropna(),
+    lambda table: table.set_index("party_id").join(DESKS, how="inner").reset_index(),
+    lambda table: pd.merge_ordered(table, OWN, on="party_id").dropna(),
+    beside_ones,
 ]
 
 

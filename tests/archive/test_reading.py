@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis import ACCOUNT_KEY, Archive, ArchiveError, IncompleteError, balance_at
-from tests.archive.exporting import DAY, HOUR, edit_manifest, node_of, run_export, state_of
+from tests.archive.exporting import DAY, edit_manifest, node_of, run_export, state_of
 from tests.archive.months import APRIL, DOUBTED, END, HELD, MARCH, MAY, MOMENTS, ROWS, START, filled
 from tests.columns import COLUMNS, empty_table, known_of
-from tests.moments import between, both, from_microseconds, moment_text, uncovered
+from tests.moments import between, both, from_microseconds, moment_text, range_text, uncovered
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 PARTIES = sorted({row.party_id for row in HELD})
@@ -175,11 +175,16 @@ def test_an_archive_that_covers_nothing_is_not_complete(tmp_path):
 
 
 def test_a_gap_and_an_unproven_part_are_refused(torn):
-    archive = Archive(torn)
-    with pytest.raises(IncompleteError, match="is missing; `export --fill-gaps` asks for it"):
-        archive.read()
-    with pytest.raises(IncompleteError, match="may have forgotten rows"):
-        archive.read(**between(APRIL - HOUR, APRIL + HOUR))
+    archive, begin = Archive(torn), APRIL - DAY
+    unproven = f"{range_text(begin, DOUBTED[1])} is unproven: the node may have forgotten rows"
+    whole = f"{range_text(START, MARCH)}, {range_text(DOUBTED[1], END)} is complete"
+    for bounds, said in (
+        ({}, f"{range_text(MARCH, begin)} is missing; `export --fill-gaps` asks .*; {unproven}"),
+        (between(begin, END), unproven),
+        ({"start": from_microseconds(END)}, f"only {whole}, outside the requested interval"),
+    ):
+        with pytest.raises(IncompleteError, match=said):
+            archive.read(**bounds)
 
 
 def test_an_account_that_the_archive_is_not_bound_to_is_refused(tmp_path):

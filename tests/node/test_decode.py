@@ -15,6 +15,7 @@ from tests.damage import damaged
 from tests.loopback import V71_LIMITS, Fault, LoopbackNode
 from tests.node.asking import NOWHERE, client_to
 from tests.node.truth import lines_of_table
+from tests.segments.writer import NUMBERS
 
 TIME = 1_680_307_200_000_000_000
 GOOD = {
@@ -52,7 +53,7 @@ names = st.text(min_size=1, max_size=12)
 good_rows = st.builds(
     row,
     assetId=names,
-    accountType=names | st.integers(-(2**63), 2**64 - 1),
+    accountType=names | st.integers(0, 40) | st.integers(-(2**63), 2**64 - 1),
     partyId=texts,
     marketId=texts,
     timestamp=st.integers(FIRST // 1000, LAST // 1000 - 1).map(lambda us: us * 1000)
@@ -93,6 +94,9 @@ odd_rows = odd_values | st.builds(
 )
 
 
+TYPES = {number: f"ACCOUNT_TYPE_{name}" for name, number in NUMBERS.items()}
+
+
 def is_good(node):
     """Return whether a row keeps each rule of the table."""
     if not isinstance(node, dict) or not set(GOOD) <= set(node):
@@ -113,7 +117,8 @@ def is_good(node):
 
 
 def as_line(node):
-    ids = [str(node[name]) for name in ("assetId", "accountType", "partyId", "marketId")]
+    kind = TYPES.get(node["accountType"], str(node["accountType"]))
+    ids = node["assetId"], kind, node["partyId"], node["marketId"]
     return (*ids, int(node["timestamp"]) // 1000, int(node["balance"]))
 
 

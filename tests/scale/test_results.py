@@ -88,11 +88,14 @@ def test_one_warning_counts_the_unknown_averages_of_all_slices(archive, caplog):
     assert [each.startswith(counts) for each in said if "averages" in each] == [True]
 
 
-def test_deltas_of_an_archive_are_a_table_again(archive, table, tmp_path):
-    result = ba.over_accounts(ba.deltas, archive, rows_per_slice=SIZE)
-    assert_same(ba.totals(result, freq="1D"), ba.totals(table, freq="1D"))
-    ba.over_accounts(ba.deltas, archive, rows_per_slice=SIZE, to=tmp_path / "deltas")
-    assert records(ba.read_parquet(tmp_path / "deltas")) == records(table)
+@pytest.mark.parametrize("function", [ba.deltas, ba.drawdown])
+def test_changes_of_an_archive_are_a_table_again(archive, table, function, tmp_path):
+    result = ba.over_accounts(function, archive, rows_per_slice=SIZE)
+    ba.over_accounts(function, archive, rows_per_slice=SIZE, to=tmp_path / "changes")
+    written = ba.read_parquet(tmp_path / "changes")
+    assert records(written) == records(table)
+    for again in (result, written):
+        assert_same(ba.totals(again, freq="1D"), ba.totals(table, freq="1D"))
 
 
 @pytest.mark.parametrize(
