@@ -101,7 +101,7 @@ SESSIONS = {
         ("verify {a} --against {url}", 0, "no problem"),
     ],
     "no row of an account": [
-        (f"export {{a}} {{url}} --party-id {'f' * 64}", 3, r"\ANo row matches")
+        (f"export {{a}} {{url}} --party-id {'f' * 64}", 3, r"\ANo row .+\n.+ covers nothing yet")
     ],
     "a node that refuses": [
         ("export {a} {nowhere}", 4, r"\A(.+; trying again.+\n)+.+reached.+\n\Z")
