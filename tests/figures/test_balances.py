@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, START, table_of
-from tests.figures.drawn import history, lines, said, visible_labels
+from tests.figures.drawn import entries, history, lines, said, visible_labels
 
 VEGA = {"VOTE": {"symbol": "VEGA", "decimals": 18}}
 
@@ -42,6 +42,13 @@ def test_two_assets_are_refused_with_the_way_to_select_one():
 def test_a_balance_held_for_one_moment_is_marked():
     ax = ba.plot_balances(table_of([(*GENERAL, START, 5), (*MARGIN, START - DAY, 5)]))
     assert [line.get_marker() for line in ax.lines] == ["o", "None"]
+    assert {*lines(ax)} <= {*entries(ax)}
+
+
+def test_the_title_or_else_a_legend_names_a_single_account():
+    one = table_of([(*GENERAL, START, 5)])
+    assert ba.plot_balances(one).get_legend() is None
+    assert entries(ba.plot_balances(one, title="Mine")) == ["general · a1"]
 
 
 def test_the_largest_of_many_accounts_are_drawn_and_the_rest_counted():

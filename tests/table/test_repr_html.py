@@ -120,7 +120,8 @@ def test_a_run_shows_what_it_did(node, tmp_path):
     assert facts["block height"] == str(run.block_height)
     assert Reading(run._repr_html_()).titles == ["An export"]
     unbegun = facts_of(ba.Run())
-    assert (unbegun["asked for"], unbegun["block height"]) == ("nothing", "unknown")
+    assert unbegun["asked for"] == unbegun["committed"] == "nothing"
+    assert unbegun["block height"] == "unknown"
 
 
 def test_a_status_shows_the_same_in_html_as_in_text_and_so_does_its_archive(whole, tmp_path):
