@@ -171,10 +171,12 @@ def test_a_client_gives_up_after_all_attempts_with_a_longer_pause_each_time():
 
 
 @pytest.mark.parametrize("fault", RETRIED.values(), ids=RETRIED)
-def test_a_passing_fault_is_retried(fault):
+def test_a_passing_fault_is_retried_as_often_as_allowed(fault):
     node = LoopbackNode(faults=[fault] * (ATTEMPTS - 1))
     assert ask(client_to(node)).genesis_loaded
     assert len(node.requests) == ATTEMPTS
+    failure(client_to(lasting := always(fault)))
+    assert len(lasting.requests) == ATTEMPTS
 
 
 @pytest.mark.parametrize("fault", NOT_RETRIED.values(), ids=NOT_RETRIED)
