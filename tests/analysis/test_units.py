@@ -46,6 +46,8 @@ def test_balances_of_other_types_are_converted_too(amount):
     result = ba.to_units(data, {"xa43": 18})
     assert result["balance"].tolist() == [int(amount) / 10**18]
     assert result["rows"].tolist() == [3]
+    with_gaps = pd.Series([amount, None, pd.NA, np.nan], dtype=object).to_frame("balance")
+    assert ba.to_integers(with_gaps)["balance"].isna().tolist() == [False, True, True, True]
 
 
 def test_a_frame_without_amounts_is_refused():
