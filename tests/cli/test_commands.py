@@ -88,6 +88,8 @@ SAID = {
     "--version": (0, rf"\A{re.escape(ba.__version__)}\n\Z"),
     **{f"{command} --help": (0, "Usage") for command in ("", *COMMANDS)},
     "fetch {url} -o {a} -q": (0, r"\A\Z"),
+    "fetch {url} -o {a}": (0, r"\A160 rows from [^\n]+\n\Z"),
+    f"fetch {{url}} -o {{a}} --party-id {'f' * 64}": (0, r"\A0 rows .+\nNo row matches; .+\n\Z"),
     "fetch {url} -o {a} -vv": (0, "/api/v2/balance/changes"),
     "fetch {nowhere} -o {a} -q": (4, REFUSED),
     "doctor {nowhere} -q": (4, REFUSED),
