@@ -194,6 +194,7 @@ def test_a_served_archive_names_the_origins_of_its_answers(header, named):
 ADDRESSES = [
     ("http://192.0.2.7", {}, ("192.0.2.7:80",)),
     ("http://[2001:DB8::1]:3008", {}, ("[2001:db8::1]:3008",)),
+    *((f"http://{x}:1", {}, ("127.0.0.1:1",)) for x in ("127.0.0.2", "0.0.0.0", "[::1]")),
     ("https://localhost", {"trust_env": False}, ("127.0.0.1:443",)),
     ("https://localhost", {}, ()),
     ("http://192.0.2.7", {"proxies": {"http": "http://proxy.test"}}, ()),
