@@ -225,6 +225,7 @@ DAMAGES = {
     "more blocks than there are": (metadata(-1, HeightTo=150), ba.IncompleteError, "49 to 150"),
     "more blocks than can be": (metadata(-1, HeightTo=10**15), ba.IncompleteError, "49 to 1,000,"),
     "more blocks than numbers": (metadata(HeightTo=10**30), ba.DecodeError, "must name a chain"),
+    "no block at all": (lost(*range(7)), ba.IncompleteError, "missing: 8 to 14"),
     "two blocks in a row": (lost(4, 5), ba.IncompleteError, "missing: 12 to 13"),
     "the last block is missing": (lost(6), ba.IncompleteError, "missing: 14"),
     "a block twice": (block(3, height="9"), ba.IncompleteError, "missing: 11"),
