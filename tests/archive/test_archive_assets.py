@@ -70,10 +70,12 @@ def test_labels_are_kept_wherever_assets_are(node, tmp_path):
         assert names_of(known) == (ba.read_assets(NAMES), expected)
 
 
-def test_an_archive_bound_by_a_symbol_continues_with_it(node, tmp_path):
-    run_export(node, tmp_path / "a", start=START, end=END, asset_id="tUSD", assets=NAMES)
-    run_export(node, tmp_path / "a", end=END, asset_id="tUSD")
-    assert {*ba.Archive(tmp_path / "a").read()["asset_id"]} == {ASSET}
+def test_an_archive_bound_by_names_continues_with_them(node, tmp_path):
+    bound = {"asset_id": "tUSD", "party_ids": "alice"}
+    run_export(node, tmp_path / "a", start=START, end=END, assets=NAMES, labels=LABELS, **bound)
+    run_export(node, tmp_path / "a", end=END, **bound)
+    held = ba.Archive(tmp_path / "a").read()
+    assert {*zip(held["asset_id"], held["party_id"], strict=True)} == {(ASSET, PARTY)}
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,17 @@ def test_rows_that_another_node_sends_differently_or_lacks_are_disputed(
     assert [start for start, _ in state_of(folder).evidence.unproven] == at
 
 
+def test_more_differing_rows_than_are_listed_singly_leave_all_their_time_unproven(tmp_path):
+    rows = spread_history(31, rows=1200)
+    others = [row._replace(balance=row.balance + (row.time > START + HOUR)) for row in rows]
+    run_export(node_of(rows), tmp_path / "a", start=START)
+    with node_of(others, head=END + HOUR) as node:
+        run = run_export(node, tmp_path / "a", overlap=dt.timedelta(days=9))
+    times = [row.time for row in rows if row.time > START + HOUR]
+    assert run.conflicts == len(times) > 1000
+    assert [*state_of(tmp_path / "a").evidence.unproven] == [(times[0], times[-1] + 1)]
+
+
 def test_rows_that_one_proof_leaves_open_are_disputed_by_the_next(tmp_path, monkeypatch):
     monkeypatch.setattr("balance_analysis.fill.fill.SECONDS_TO_PROOF", -1.0)
     begin, refused = START + DAY, []
@@ -306,11 +317,11 @@ class Counting(requests.Session):
         return super().get(url, **how)
 
 
-@pytest.mark.parametrize("is_load", [True, False])
-def test_a_node_that_refuses_connections_is_tried_once_per_run(tmp_path, is_load):
+@pytest.mark.parametrize(("is_load", "order"), [(True, 1), (False, 1), (False, -1)])
+def test_a_node_that_refuses_connections_is_tried_once_per_run(tmp_path, is_load, order):
     with contextlib.ExitStack() as stack:
         dead, node, session = map(stack.enter_context, (nobody(), node_of(ROWS), Counting()))
-        client = stack.enter_context(ba.Client([dead, node.url], session=session))
+        client = stack.enter_context(ba.Client([dead, node.url][::order], session=session))
         for count, end in ((1, END - DAY), (2, END)):
             if is_load:
                 table = ba.load_balance_changes(client, end=from_microseconds(end), page_size=20)
