@@ -45,7 +45,9 @@ def faults(tree):
             own, before = dict(vars(node)), ast.unparse(node)
             vars(node).update(broken)
             change = f"{before} -> {ast.unparse(node)}"
-            made.append((range(first, node.end_lineno + 1), change, ast.unparse(tree)))
+            # A decorator stands before its function's first line.
+            lines = range(min(first, node.lineno), node.end_lineno + 1)
+            made.append((lines, change, ast.unparse(tree)))
             vars(node).update(own)
     return made
 
