@@ -124,7 +124,8 @@ def test_every_command_that_writes_is_tested_here():
 def test_an_output_that_is_the_input_or_not_a_regular_file_or_in_an_archive_is_refused(
     name, place, world
 ):
-    fails(*writing(name, world, PLACES[place](world)), code=2, folder=world.folder)
+    said = fails(*writing(name, world, PLACES[place](world)), code=2, folder=world.folder)
+    assert ("is an archive;" in said) == (place == "the archive")
     assert world.node.requests == []
 
 
@@ -285,11 +286,13 @@ def test_a_spreadsheet_runs_nothing_in_a_csv_and_numbers_keep_their_sign(evil, t
     table = ba.read_parquet(evil)
     table["balance"] = -table["balance"]
     ba.write_parquet(table, evil)
-    run("series", evil, "--layout", "wide", "-o", tmp_path / "x.csv")
-    with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
-        header, *rows = csv.reader(file)
-    assert not [text for text in header if text.startswith(tuple("=+-@\t\r\n"))]
-    assert any(cell.startswith("-") for row in rows for cell in row)
+    for layout in ("wide", "long"):
+        run("series", evil, "--layout", layout, "-o", tmp_path / "x.csv")
+        with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
+            cells = [cell for row in csv.reader(file) for cell in row]
+        started = [cell for cell in cells if cell.startswith(tuple("=+-@\t\r\n"))]
+        assert started
+        assert all(re.fullmatch("-[0-9]+", cell) for cell in started)
 
 
 def test_json_and_parquet_keep_texts_unchanged(evil):
