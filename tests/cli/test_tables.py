@@ -1,5 +1,6 @@
 """`summary`, `series` and `compare` write what the library computes, and print it in 80 columns."""
 
+import re
 import shlex
 from itertools import product
 from pathlib import Path
@@ -125,6 +126,7 @@ def test_the_largest_holders_of_each_asset_come_first():
     assert lines[-1] == f"... {len(largest)} of 497 rows; --limit 0 shows all"
     short = run("summary", SAMPLE, "--by", "party", "--limit", 2, "--assets", ASSETS).stdout
     assert short.splitlines()[0].split()[:2] == ["asset", "party"]
+    assert re.search(r" \d[\d,]*\.\d\d ", short)
     assert max(map(len, short.splitlines())) <= 80
 
 

@@ -221,7 +221,8 @@ def of_asset(world, asset):
 @pytest.mark.hypothesis  # so that a longer run tries more of them
 @pytest.mark.parametrize("seed", range(ARCHIVES))
 def test_every_number_of_a_view_equals_a_sum_of_plain_integers(tmp_path, seed, monkeypatch):
-    monkeypatch.setattr("balance_analysis.explorer.source._PART_ROWS", 20)  # flows in parts
+    # Flows come in parts.
+    monkeypatch.setattr("balance_analysis.explorer.source._PART_ROWS", (20, 1)[seed % 2])
     monkeypatch.setattr("balance_analysis.explorer.source._SHARED_ROWS", 30)
     archive, world, rng = random_archive(tmp_path / "archive", seed)
     with asking(archive) as page:
