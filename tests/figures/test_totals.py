@@ -86,6 +86,7 @@ def test_the_last_row_is_visible_without_an_end():
     (before, _), (last, level), (until, _) = steps[-3:]
     assert (before, last, level) == (us("2015-04-01"), us("2023-04-01"), 12)
     assert until - last > (last - before) / 400
+    assert ba.plot_totals(table_of(rows), assets={"VOTE": 4}).get_ylim()[1] < 0.002
 
 
 def test_shares_of_a_total_with_debts_exceed_the_whole_or_are_unknown():
