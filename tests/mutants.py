@@ -24,16 +24,9 @@ import coverage
 
 from tests.size import PACKAGE, ROOT
 
-SWAPS = {
-    ast.Lt: ast.LtE,
-    ast.Gt: ast.GtE,
-    ast.Eq: ast.NotEq,
-    ast.In: ast.NotIn,
-    ast.Is: ast.IsNot,
-    ast.Add: ast.Sub,
-    ast.And: ast.Or,
-}
-SWAPS |= {other: one for one, other in SWAPS.items()}
+NAMES = "Lt LtE Gt GtE Eq NotEq In NotIn Is IsNot Add Sub And Or"
+KINDS = [getattr(ast, name) for name in NAMES.split()]
+SWAPS = {kind: KINDS[place ^ 1] for place, kind in enumerate(KINDS)}
 LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__")
 
 
@@ -175,9 +168,8 @@ def main():
     options.add_argument("--seed", type=int, default=0)
     given = options.parse_args()
     rooms = {name.partition("/")[0] if "/" in name else f"test_{name}.py" for name in given.modules}
-    how = {"count": given.count, "seed": given.seed}
-    tests, noticed = given.tests or [f"tests/{room}" for room in sorted(rooms)], []
-    for is_noticed, module, line, change in survivors(given.modules, tests=tests, **how):
+    given.tests, noticed = given.tests or [f"tests/{room}" for room in sorted(rooms)], []
+    for is_noticed, module, line, change in survivors(**vars(given)):
         noticed.append(is_noticed)
         if not is_noticed:
             print(f"{module}.py:{line}: {change}", flush=True)  # noqa: T201 - its output

@@ -101,14 +101,9 @@ def table(modules):
 
 
 def _row(room, modules):
-    functions = [lines for module in modules for lines in module.functions] or [0]
-    numbers = (
-        len(modules),
-        sum(len(module.code) for module in modules),
-        sum(len(module.docstring) for module in modules),
-        sum(len(module.functions) for module in modules),
-        max(functions),
-    )
+    columns = zip(*((x.code, x.docstring, x.functions) for x in modules), strict=True)
+    longest = max((lines for module in modules for lines in module.functions), default=0)
+    numbers = len(modules), *(sum(map(len, column)) for column in columns), longest
     return [room, *(f"{number:,}" for number in numbers)]
 
 

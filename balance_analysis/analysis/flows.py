@@ -122,7 +122,7 @@ def flows(
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     freq
-        The length of a period: any pandas frequency; `None` for the whole interval. Fixed
+        The length of a period: a pandas frequency; `None` for the whole interval. Fixed
         frequencies and days count from `start`. Others have their own points, at which periods
         begin: "MS" is a month, "W" a week that begins on Monday. Frequencies that pandas labels by
         their end, such as "ME", are the same periods.

@@ -50,7 +50,7 @@ def ohlc(
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     freq
-        The length of a period: any pandas frequency. Fixed frequencies and days count from
+        The length of a period: a pandas frequency. Fixed frequencies and days count from
         `start`; others, such as "MS", have their own points.
     start, end
         The interval, half-open; in `tz` if without a time zone. The default is that of `flows`.
@@ -216,7 +216,7 @@ def time_weighted_average(
         row to the end of the known intervals, or to just after the last row if that is later. With
         `freq`, the default is that of `flows`.
     freq
-        The length of a period: any pandas frequency; `None` for the whole interval. Fixed
+        The length of a period: a pandas frequency; `None` for the whole interval. Fixed
         frequencies and days count from `start`; others, such as "MS", have their own points.
     by
         The columns that identify a holder, such as "party_id"; they replace `ACCOUNT_KEY` in the

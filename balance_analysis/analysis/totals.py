@@ -249,8 +249,8 @@ def totals(
         the table with one value per account, such as
         `table["desk"] = table["party_id"].map(desks)`. Accounts without a value form the group NA.
     freq
-        The distance between points: any pandas frequency; `None` for each time at which a group has
-        a row.
+        The distance between points, as in `balance_series`; `None` for each time at which a group
+        has a row.
     start, end
         The interval, half-open; in `tz` if without a time zone. The grid is that of
         `balance_series`. Without `freq`, `start` is a point too if you pass it.

@@ -334,7 +334,7 @@ def verify(
 ) -> int:
     """Check an archive; print each problem and the command that repairs it.
 
-    Exits with 5 if anything is wrong, and with 3 if there was nothing to compare.
+    Exits with 5 if anything is wrong, and with 3 if nothing could be compared or confirmed.
     """
     from balance_analysis.segments.segment import are_segments
 

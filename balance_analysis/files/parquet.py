@@ -137,7 +137,8 @@ def read_parquet(
     Returns
     -------
     pandas.DataFrame
-        The table, sorted by account and time whatever the file's order; equal to what was written.
+        The table, sorted by account and time whatever the file's order. It has the rows and the
+        evidence that were written; categories that no row uses are dropped.
         `attrs["balance_analysis"]` has the assets and labels and, if the file has it, the
         description of the load.
 

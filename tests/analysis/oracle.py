@@ -550,11 +550,10 @@ def _summary(holder, start, end):
     tops = [*accumulate(levels, max)]
     falls = [top - level for top, level in zip(tops, levels, strict=True)]
     deepest = max(falls, default=None)
+    is_unknown = [None in (x.shown(start - 1), x.shown(end - 1)) for x in holder.members]
     return {
         "accounts": len(holder.members),
-        "unknown": sum(
-            None in (each.shown(start - 1), each.shown(end - 1)) for each in holder.members
-        ),
+        "unknown": sum(is_unknown),
         "first_seen": min(seen, default=None),
         "last_seen": max(seen, default=None),
         "rows": len(seen),

@@ -214,16 +214,12 @@ rows = st.dictionaries(
 
 odd = st.integers(10**34, LARGEST // 200).map(lambda half: 2 * half + 1)
 """Balances of up to 36 digits that no float holds."""
+powers = st.builds(lambda sign, bits: sign * 2**bits, st.sampled_from([-1, 1]), st.integers(0, 126))
 signed = st.one_of(
     st.integers(-2, 3),
     st.integers(-LARGEST, LARGEST),
     st.sampled_from([LARGEST, LARGEST - 1, -LARGEST]),
-    st.builds(
-        lambda sign, bits, off: sign * 2**bits + off,
-        st.sampled_from([-1, 1]),
-        st.integers(0, 126),
-        st.integers(-1, 1),
-    ),
+    st.builds(lambda power, off: power + off, powers, st.integers(-1, 1)),
 )
 """Balances whose differences and sums may leave 38 digits."""
 moderate = st.one_of(st.integers(0, 3), st.integers(-3, 3), odd)

@@ -208,21 +208,18 @@ def test_amounts_of_more_than_38_digits_are_refused_with_their_account_or_group(
     party = {"by": "party_id"}
     one, other = instant(START), instant(START + 1)
     for work, rows in [
-        (ba.deltas, own),
-        (ba.flows, own),
-        (ba.drawdown, own),
-        (ba.summarize_accounts, own),
+        *((work, own) for work in (ba.deltas, ba.flows, ba.drawdown, ba.summarize_accounts)),
         (lambda table: ba.compare(table, (one, other)), own),
-        (partial(ba.flows, **party), both),
+        *(
+            (partial(work, **party), both)
+            for work in (ba.flows, ba.totals, ba.drawdown, ba.holders)
+        ),
         (partial(ba.flows, **party, layout="wide", value="inflow"), both),
-        (partial(ba.totals, **party), both),
         (partial(ba.totals, **party, freq="1us"), both),
         (partial(ba.balance_series, **party), both),
         (partial(ba.balance_series, **party, layout="long"), both),
         (partial(ba.ohlc, freq="2us", **party), both),
-        (partial(ba.drawdown, **party), both),
         (partial(ba.time_weighted_average, freq="1us", **party), both),
-        (partial(ba.holders, **party), both),
         (ba.summarize_parties, both),
     ]:
         said = pytest.raises(OverflowError, match=r"'VOTE'.*'a1'.* 38 digits")

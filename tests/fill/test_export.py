@@ -367,6 +367,10 @@ OLDEST = "date=2023-04-28/changes.parquet"
 MANIFEST, NEWEST = "_archive.json", "changes/date=2023-05-03/changes.parquet"
 
 
+def to_oldest(path):
+    shutil.copy(path.parents[1] / OLDEST, path)
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "said"),
     [
@@ -374,11 +378,7 @@ MANIFEST, NEWEST = "_archive.json", "changes/date=2023-05-03/changes.parquet"
         (MANIFEST, lambda path: path.write_bytes(b'{"format": 3}'), "is newer"),
         (MANIFEST, Path.unlink, "is missing"),
         (NEWEST, Path.unlink, "is missing"),
-        (
-            NEWEST,
-            lambda path: shutil.copy(path.parents[1] / OLDEST, path),
-            "is not what was written",
-        ),
+        (NEWEST, to_oldest, "is not what was written"),
     ],
 )
 def test_a_damaged_file_is_named_and_never_overwritten(node, folder, name, damage, said):

@@ -204,17 +204,10 @@ class Page:
 
 def cursor_text(row: Row, *, lossy: bool) -> str:
     """Return the JSON inside the cursor of a row."""
-    return json.dumps(
-        {
-            "vega_time": row.time * 1000,
-            "AccountID": None if lossy else row.account_id,
-            "PartyID": row.party_id,
-            "AssetID": row.asset_id,
-            "MarketID": row.market_id,
-            "Type": row.account_type,
-        },
-        separators=(",", ":"),
-    )
+    names = "vega_time", "AccountID", "PartyID", "AssetID", "MarketID", "Type"
+    account = None if lossy else row.account_id
+    values = row.time * 1000, account, row.party_id, row.asset_id, row.market_id, row.account_type
+    return json.dumps(dict(zip(names, values, strict=True)), separators=(",", ":"))
 
 
 def _read_cursor(text: str) -> tuple[int, str | None]:

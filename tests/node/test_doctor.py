@@ -68,6 +68,9 @@ def in_units(nanoseconds):
     return lambda row: {**row, "timestamp": str(int(row["timestamp"]) // nanoseconds)}
 
 
+ignored = st.sampled_from(["dateRange", "filter", "pagination.after", "pagination.newestFirst"])
+
+
 @given(
     histories(most_rows=60),
     st.fixed_dictionaries(
@@ -79,11 +82,7 @@ def in_units(nanoseconds):
             "cap_silently": st.booleans(),
             "start_exclusive": st.booleans(),
             "end_inclusive": st.booleans(),
-            "ignores": st.sets(
-                st.sampled_from(
-                    ["dateRange", "filter", "pagination.after", "pagination.newestFirst"]
-                )
-            ).map(tuple),
+            "ignores": st.sets(ignored).map(tuple),
             "edit_row": st.none() | st.sampled_from([1, 10**3, 10**9]).map(in_units),
             "limits": st.none() | st.dictionaries(st.text(max_size=3), st.integers()),
             "block_timestamp": st.integers(0, 2**66),

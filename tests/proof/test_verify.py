@@ -298,17 +298,11 @@ def test_a_report_is_given_as_text_and_as_json(folder):
     assert content["problems"][0]["periods"] == [SECOND]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "notes.txt",
-        "changes/notes.txt",
-        "changes/date=2023-04-29/part-0.parquet",
-        "changes/date=2022-01-01/changes.parquet",
-        ".hidden.tmp",
-        "a link",
-    ],
-)
+FOREIGN = ("notes.txt", "changes/notes.txt", ".hidden.tmp", "a link")
+ROW_FILES = ("changes/date=2023-04-29/part-0.parquet", "changes/date=2022-01-01/changes.parquet")
+
+
+@pytest.mark.parametrize("name", FOREIGN + ROW_FILES)
 def test_a_file_that_is_not_part_of_the_archive_is_named_and_never_deleted(
     node, whole, folder, tmp_path, name
 ):
