@@ -34,7 +34,7 @@ from balance_analysis.files.parquet import make_note, write_rows
 from balance_analysis.load.arguments import OnProgress, check_positive, reporting
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import frame_of, to_plain_arrow
-from balance_analysis.table.known import EVIDENCE_KEY, note_evidence, note_rows
+from balance_analysis.table.known import EVIDENCE_KEY, note_evidence, note_rows, without_evidence
 from balance_analysis.table.moments import EVER
 from balance_analysis.table.names import Names, note_names
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, Ints, canonical, number_ids
@@ -356,11 +356,11 @@ def _write(frames: Iterable[pd.DataFrame], path: PathLike) -> None:
                 raise ValueError("the wide layout can't be written: pass layout='long'")
             rows = to_plain_arrow(frame)
             if {*FILE_KEY} <= {*frame}:
-                order = np.argsort(number_ids(frame[[*FILE_KEY]]), kind="stable")
-                rows = rows.take(pa.array(order))
+                rows = rows.take(np.argsort(number_ids(frame[[*FILE_KEY]]), kind="stable"))
             if rows.num_rows or not number:
                 frame.attrs[ATTRS_KEY] = load = {**frame.attrs.get(ATTRS_KEY, {})}
                 if EVIDENCE_KEY in load:  # it is a table, as deltas are
                     note_rows(frame)
-                rows = rows.replace_schema_metadata(make_note({"kind": "analysis", "load": load}))
+                note = {"kind": "analysis", "load": without_evidence(load)}  # of all accounts
+                rows = rows.replace_schema_metadata(make_note(note))
                 write_rows(rows, folder / f"part-{number:05}.parquet")

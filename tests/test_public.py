@@ -21,16 +21,14 @@ NETWORK = {"msgspec", "pydantic", "requests", "urllib3"}
 SELDOM = {"IPython", "asyncio", "boto3", "dask", "distributed", "duckdb", "jinja2"}
 SELDOM |= {"matplotlib", "polars", "prometheus_client", "rich", "scipy", "starlette"}
 SELDOM |= {"hypercorn", "tqdm", "xlsxwriter"}
+FETCH = "fetch {node} -q -o {folder}/x.parquet --since 2023-04-29 --until 2023-05-01"
 NOT_IMPORTED = [
     {
         "--help": TABLES | NETWORK | SELDOM | {"filelock"},
         "plot --help": TABLES | NETWORK | SELDOM | {"filelock"},
         "limits {node}": SELDOM | {"filelock", "pyarrow.parquet"},
     },
-    {
-        "fetch {node} -q -o {folder}/x.parquet --since 2023-04-29 --until 2023-05-01": SELDOM
-        | {"filelock", "pandas"}
-    },
+    {FETCH: SELDOM | {"filelock", "pandas"}},
     {
         "summary {sample}": SELDOM | {"filelock", "requests"},
         "summary {archive}": SELDOM | {"requests", "pyarrow.dataset"},

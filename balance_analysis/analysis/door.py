@@ -28,8 +28,8 @@ from balance_analysis.analysis.steps import Columns, join
 from balance_analysis.errors import check_frame
 from balance_analysis.table import schema
 from balance_analysis.table.display import UNITS_KEY, with_names
-from balance_analysis.table.frame import is_amounts, to_amounts
-from balance_analysis.table.known import EVIDENCE_KEY, note_rows
+from balance_analysis.table.frame import Table, is_amounts, to_amounts
+from balance_analysis.table.known import KNOWN_KEY, ROWS_KEY, note_rows
 from balance_analysis.table.names import AssetsLike, carried, names_in, names_of
 from balance_analysis.table.text import list_text
 
@@ -99,9 +99,11 @@ def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
             whole = concatenated(frames, ids)
             order = np.argsort(schema.number_ids(whole[ids]), kind="stable")
             whole = whole.take(order).reset_index(drop=True)
-        whole.attrs = {schema.ATTRS_KEY: notes} if notes else {}
-        if EVIDENCE_KEY in notes:  # it is a table, as deltas are
-            note_rows(whole)
+    is_table = not {KNOWN_KEY, ROWS_KEY}.isdisjoint(notes)  # as deltas are
+    whole = Table(whole) if is_table else whole
+    whole.attrs = {**first.attrs, schema.ATTRS_KEY: {**notes}} if notes else dict(first.attrs)
+    if is_table and (frames[1:] or ROWS_KEY not in notes):
+        note_rows(whole)
     return with_names(whole, names_in(notes)) if ids and carried(notes) else whole
 
 

@@ -548,17 +548,17 @@ class Snapshot:
         """Raise IncompleteError with the gaps if a row in [start, end) may be missing."""
         if not (gaps := evidence.incomplete(start, end)):
             return
-        (first, last), missing, why = evidence.bounds, evidence.missing(start, end), []
-        if missing:
-            hint = "; `export --fill-gaps` asks for it"
-            if evidence.answers and missing[-1][1] <= first:
-                hint = f": the archive begins at {moment_text(first)}"
-            elif evidence.answers and missing[0][0] >= last:
-                hint = f": the archive ends at {moment_text(last)}, where the next export continues"
-            why.append(f"{spans_text(missing)} is missing{hint}")
-        if unproven := without(gaps, missing):
-            forgotten = "the node may have forgotten rows, or a bad row was set aside"
-            why.append(f"{spans_text(unproven)} is unproven: {forgotten}")
+        missing = evidence.missing(start, end)
+        first, last = evidence.bounds if evidence.answers else (start, end)
+        gone, ends = "is missing", f"ends at {moment_text(last)}, where the next export continues"
+        forgotten = "is unproven: the node may have forgotten rows, or a bad row was set aside"
+        faults = (
+            (clipped(missing, start, first), f"{gone}: the archive begins at {moment_text(first)}"),
+            (clipped(missing, first, last), f"{gone}; `export --fill-gaps` asks for it"),
+            (clipped(missing, last, end), f"{gone}: the archive {ends}"),
+            (without(gaps, missing), forgotten),
+        )
+        why = [f"{spans_text(x)} {fault}" for spans, fault in faults if (x := [*spans])]
         raise IncompleteError(f"{self.store.uri}: {'; '.join(why)}; {_PARTIAL_HINT}")
 
     def last_rows(

@@ -127,8 +127,8 @@ def read_parquet(
         A file of `write_parquet`, or any Parquet file with a table's columns: ids as strings or
         dictionaries, timestamps in any unit that fits microseconds (without a zone they are UTC),
         balances as decimals without fraction or as integers. Other columns are dropped. Or a folder
-        of such files, as `over_accounts` writes it: their evidence is combined as by `pd.concat`. A
-        part of an archive is read with a warning.
+        of such files, as `over_accounts` writes it: their known intervals are combined as by
+        `pd.concat`. A part of an archive is read with a warning.
     assets
         Symbols and decimals of assets, as for `read_assets`; they are added to the file's.
     labels

@@ -581,10 +581,8 @@ def confirm(
             name = hashlib.sha256(encoded).hexdigest()
             store.write(f"{layout.DISPUTES}{name}.json", encoded + b"\n")
         writer.set_evidence(evidence)
-    nodes = {answer.node for answer in theirs.answers}
-    by_them = replace(evidence, agreed=tuple(x for x in evidence.agreed if x[1] in nodes))
-    confirmed = moments.overlap(by_them.confirmed, moments.to_spans(difference.shared))
-    return replace(difference, confirmed=moments.to_intervals(confirmed))
+    by_them = _with_verdicts(replace(ours, agreed=()), theirs, difference, now)
+    return replace(difference, confirmed=moments.to_intervals(by_them.confirmed))
 
 
 def _with_verdicts(ours: Evidence, theirs: Evidence, difference: Difference, now: int) -> Evidence:

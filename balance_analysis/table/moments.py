@@ -141,8 +141,10 @@ def _parse(text: str, now: dt.datetime) -> tuple[dt.datetime, bool]:
     try:
         if length is not None:
             return now - length, False
-        if {*"Tt "}.isdisjoint(text):  # datetime takes any character before the time
-            return dt.datetime.combine(dt.date.fromisoformat(text), dt.time()), False
+        day, *time = re.split("[Tt ]", text, maxsplit=1)
+        date = dt.date.fromisoformat(day)  # datetime takes any character after it
+        if not time:
+            return dt.datetime.combine(date, dt.time()), False
         moment = dt.datetime.fromisoformat(_NANOSECONDS.sub(r"\1", text))
     except OverflowError as error:
         raise ValueError(f"{text!r} is too long ago") from error

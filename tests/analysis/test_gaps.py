@@ -128,6 +128,7 @@ def test_time_before_all_known_intervals_is_unknown_even_if_nothing_was_held_bef
     table = opened(World(rows, {}, known, nothing_before=True))
     assert ba.balance_at(table, [day(1), day(2.5)])["balance"].isna().all()
     assert ba.deltas(table)["delta"].isna().tolist() == [False, True]
+    assert ba.balance_at(table.iloc[1:], day(1))["balance"].isna().all()
 
 
 def test_periods_begin_with_the_first_row_though_a_table_without_openings_starts_earlier():

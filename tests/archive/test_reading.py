@@ -181,6 +181,11 @@ def test_a_gap_and_an_unproven_part_are_refused(torn):
     for bounds, said in (
         ({}, f"{range_text(MARCH, begin)} is missing; `export --fill-gaps` asks .*; {unproven}"),
         (between(begin, END), unproven),
+        (
+            between(START - 1, MARCH),
+            f"is missing: the archive begins at {moment_text(START)}; pass",
+        ),
+        (between(START - 1, END + 1), "begins at .*; `export --fill-gaps` .*: the archive ends at"),
         ({"start": from_microseconds(END)}, f"only {whole}, outside the requested interval"),
     ):
         with pytest.raises(IncompleteError, match=said):

@@ -53,8 +53,7 @@ RETRIED = {
 }
 NOT_RETRIED = {
     "400": Fault.code(400, 3),
-    "401": Fault.status(401),
-    "403": Fault.status(403),
+    **{f"{code}": Fault.status(code) for code in (401, 403)},
     "404": Fault.code(404, 5),
     "414": Fault.html(414),
     "501": Fault.code(501, 12),

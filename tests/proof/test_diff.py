@@ -340,6 +340,8 @@ def test_segments_confirm_an_archive_and_its_own_source_or_a_copy_does_not(
     assert "must have different origins" in said
     assert "Confirmed: 20" in run(*by_itself[:3], held("segments"), "--confirm").stderr
     assert "Confirmed: nothing" in run(*by_itself, code=3).stderr  # and it takes nothing back
+    ba.import_segments(tmp_path / "part", held("segments"), party_ids=ROWS[0].party_id)
+    assert not ba.confirm(folder, tmp_path / "part").confirmed  # though those segments agreed
     assert confirmed(folder) == [(START, STOP)]
     assert ba.Archive(folder).status().confirmed_by[0].startswith("segments ")
 

@@ -150,14 +150,14 @@ def test_sums_beyond_38_digits_refuse_only_the_views_of_their_asset(tmp_path):
     assert shown[write_view("totals", "VOTE", START, end)]["totals"]["rows"]
 
 
+NOT_THERE = ("a1", [("A", "B", "C", "D")], [("VOTE", "a1")], [(1, 2, 3, 4)])
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"largest": -1}, "largest"),
-        ({"accounts": [("A", "B", "C", "D")]}, "account"),
-        ({"accounts": "a1"}, "account"),
-        ({"accounts": [("VOTE", "a1")]}, "account"),
-        ({"accounts": [(1, 2, 3, 4)]}, "account"),
+        *(({"accounts": accounts}, "account") for accounts in NOT_THERE),
         ({"assets": "x.txt"}, "assets"),
         ({"start": "2030-01-01"}, "must start before it ends"),
         (dict.fromkeys(["start", "end"], "2023-04-03"), "must start before it ends"),

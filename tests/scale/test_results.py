@@ -94,6 +94,10 @@ def test_changes_of_an_archive_are_a_table_again(archive, table, function, tmp_p
     ba.over_accounts(function, archive, rows_per_slice=SIZE, to=tmp_path / "changes")
     written = ba.read_parquet(tmp_path / "changes")
     assert records(written) == records(table)
+    part = min((tmp_path / "changes").iterdir())
+    assert ba.diff(archive, part).shared == ba.diff(archive, written).shared == ()
+    held = [ba.balance_at(x, table["timestamp"].max()) for x in (result, result.iloc[1:])]
+    assert [x["balance"].isna().sum() for x in held] == [0, 1]
     for again in (result, written):
         assert_same(ba.totals(again, freq="1D"), ba.totals(table, freq="1D"))
 
