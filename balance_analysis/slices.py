@@ -34,7 +34,7 @@ from balance_analysis.files.parquet import make_note, write_rows
 from balance_analysis.load.arguments import OnProgress, check_positive, reporting
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import frame_of, to_plain_arrow
-from balance_analysis.table.known import EVIDENCE_KEY, note_evidence, note_rows, without_evidence
+from balance_analysis.table.known import note_evidence, without_evidence
 from balance_analysis.table.moments import EVER
 from balance_analysis.table.names import Names, note_names
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, Ints, canonical, number_ids
@@ -358,9 +358,7 @@ def _write(frames: Iterable[pd.DataFrame], path: PathLike) -> None:
             if {*FILE_KEY} <= {*frame}:
                 rows = rows.take(np.argsort(number_ids(frame[[*FILE_KEY]]), kind="stable"))
             if rows.num_rows or not number:
-                frame.attrs[ATTRS_KEY] = load = {**frame.attrs.get(ATTRS_KEY, {})}
-                if EVIDENCE_KEY in load:  # it is a table, as deltas are
-                    note_rows(frame)
-                note = {"kind": "analysis", "load": without_evidence(load)}  # of all accounts
-                rows = rows.replace_schema_metadata(make_note(note))
+                # A part has only some of the accounts that the evidence is of.
+                load = without_evidence(frame.attrs.get(ATTRS_KEY, {}))
+                rows = rows.replace_schema_metadata(make_note({"kind": "analysis", "load": load}))
                 write_rows(rows, folder / f"part-{number:05}.parquet")

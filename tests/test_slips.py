@@ -51,9 +51,6 @@ def everything():
                 yield pytest.param(value, id=f"{prefix}{name}")
 
 
-DRAWS = ("plot_balances", "plot_totals", "plot_drawdown", "plot_flows", "plot_activity")
-
-
 @pytest.mark.parametrize("keyword", ["nonsense_keyword", "label"])
 @pytest.mark.parametrize("function", [*everything()])
 def test_an_unknown_keyword_is_named(function, keyword):
@@ -61,15 +58,6 @@ def test_an_unknown_keyword_is_named(function, keyword):
         pytest.skip("its keywords are those of artists")
     with pytest.raises(TypeError, match=keyword):
         function(**{keyword: 1})
-
-
-@pytest.mark.parametrize("name", DRAWS)
-def test_matplotlib_names_a_pictures_unknown_keyword(name):
-    accounts = TABLE.groupby([*ba.ACCOUNT_KEY], observed=True)
-    account = ba.to_table(accounts.get_group(next(iter(accounts.groups))))
-    with pytest.raises((AttributeError, TypeError), match="nonsense_keyword"):
-        getattr(ba, name)(account, nonsense_keyword=1)
-    plt.close("all")
 
 
 def run(function, argument, rest):

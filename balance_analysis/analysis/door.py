@@ -29,7 +29,7 @@ from balance_analysis.errors import check_frame
 from balance_analysis.table import schema
 from balance_analysis.table.display import UNITS_KEY, with_names
 from balance_analysis.table.frame import Table, is_amounts, to_amounts
-from balance_analysis.table.known import KNOWN_KEY, ROWS_KEY, note_rows
+from balance_analysis.table.known import KNOWN_KEY, ROWS_KEY, note_known, note_rows
 from balance_analysis.table.names import AssetsLike, carried, names_in, names_of
 from balance_analysis.table.text import list_text
 
@@ -53,6 +53,8 @@ def any_source(
             frame.attrs = dict(result.attrs)
             if names:
                 frame.attrs[schema.ATTRS_KEY] = {**frame.attrs.get(schema.ATTRS_KEY, {}), **names}
+            if _is_table(frame) and slices.outline.has_openings:  # which the result lacks
+                note_known(frame, None, None, nothing_before=False)
             yield frame
 
     signature = inspect.signature(function)
@@ -87,6 +89,11 @@ def frames_of(function: Callable[..., pd.DataFrame]) -> Callable[..., Iterator[p
     return cast("Callable[..., Iterator[pd.DataFrame]]", frames)
 
 
+def _is_table(frame: pd.DataFrame) -> bool:
+    """Return whether a result has a table's rows and what it knows, as deltas have."""
+    return not {KNOWN_KEY, ROWS_KEY}.isdisjoint(frame.attrs.get(schema.ATTRS_KEY, {}))
+
+
 def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Combine results for different accounts into one, in a table's order, with their names."""
     whole = first = frames[0]
@@ -99,7 +106,7 @@ def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
             whole = concatenated(frames, ids)
             order = np.argsort(schema.number_ids(whole[ids]), kind="stable")
             whole = whole.take(order).reset_index(drop=True)
-    is_table = not {KNOWN_KEY, ROWS_KEY}.isdisjoint(notes)  # as deltas are
+    is_table = _is_table(first)
     whole = Table(whole) if is_table else whole
     whole.attrs = {**first.attrs, schema.ATTRS_KEY: {**notes}} if notes else dict(first.attrs)
     if is_table and (frames[1:] or ROWS_KEY not in notes):

@@ -56,7 +56,7 @@ def deltas(source: AccountSlices) -> Iterator[pd.DataFrame]:
     Returns
     -------
     pandas.DataFrame
-        A table's columns, sorted, and `delta` (decimal128(38, 0), in the asset's smallest unit). It
+        A table's changes, sorted, and `delta` (decimal128(38, 0), in the asset's smallest unit). It
         is NA on an account's first row, unless an opening gives the balance before, and on the
         first row after an unknown stretch. Sorted rows, such as a selection of a table, keep their
         index; others get a new one.

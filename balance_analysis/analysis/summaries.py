@@ -329,16 +329,17 @@ def summarize_accounts(
 
         - `first_seen`, `last_seen`: timestamps of the account's first and last row in the interval
           (datetime64[us, UTC]; NaT if it has none)
-        - `rows`, `changes`: the number of its rows in the interval, and of those whose balance
-          differs from the account's previous row, in the interval or before it (int64)
+        - `rows`, `changes`: the number of its rows in the interval, and of those with a delta that
+          isn't 0 (int64)
         - `opening`: the balance just before `start`; if known, `opening` + `net` = `closing`
         - `closing`: the balance just before `end`
         - `minimum`, `maximum`: of the known part of the interval
         - `minimum_at`, `maximum_at`: when it is first reached in the interval (datetime64[us, UTC])
         - `inflow`, `outflow`, `net`: the sum of the positive deltas of the rows in the interval, of
-          the negative ones (as a positive number), and the difference. An account's first row has
-          no delta, because the balance before it is unknown. They are NA if a part of the interval
-          is unknown; `net` is still known if `opening` and `closing` are.
+          the negative ones (as a positive number), and the difference. A row before which the
+          balance is unknown, such as an account's first, has no delta and adds nothing. They are NA
+          if changes may be missing in the interval; `net` is still known if `opening` and `closing`
+          are.
         - `average`: the time-weighted average: see `time_weighted_average`; NA if the balance is
           unknown in any part of the interval
         - `drawdown`: the deepest fall of the balance below its highest so far, both in the known

@@ -20,7 +20,7 @@ Interval = tuple[dt.datetime, dt.datetime]
 _Moment = TypeVar("_Moment", int, dt.datetime)
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])|now", re.ASCII)
-_NANOSECONDS: Final = re.compile(r"(\.\d{6})(\d+)", re.ASCII)
+_NANOSECONDS: Final = re.compile(r"([.,]\d{6})(\d+)", re.ASCII)
 _NO_SECONDS: Final = re.compile(r"(?<=T\d\d:\d\d):00$")
 _DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
 _LETTERS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -142,10 +142,10 @@ def _parse(text: str, now: dt.datetime) -> tuple[dt.datetime, bool]:
         if length is not None:
             return now - length, False
         day, *time = re.split("[Tt ]", text, maxsplit=1)
-        date = dt.date.fromisoformat(day)  # datetime takes any character after it
-        if not time:
-            return dt.datetime.combine(date, dt.time()), False
-        moment = dt.datetime.fromisoformat(_NANOSECONDS.sub(r"\1", text))
+        # datetime.fromisoformat takes any character after the day.
+        moment = dt.datetime.combine(dt.date.fromisoformat(day), dt.time())
+        if time:
+            moment = dt.datetime.fromisoformat(_NANOSECONDS.sub(r"\1", text))
     except OverflowError as error:
         raise ValueError(f"{text!r} is too long ago") from error
     except ValueError as error:

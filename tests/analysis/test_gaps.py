@@ -131,6 +131,14 @@ def test_time_before_all_known_intervals_is_unknown_even_if_nothing_was_held_bef
     assert ba.balance_at(table.iloc[1:], day(1))["balance"].isna().all()
 
 
+@pytest.mark.parametrize("function", [ba.deltas, ba.drawdown])
+def test_changes_of_a_table_with_openings_know_the_balances_from_their_rows_on(function):
+    known = ((START, START + 9 * DAY),)
+    again = function(opened(World(ROWS, {GENERAL: (4, START - 1)}, known, begin=START)))
+    held = ba.balance_at(again, [day(0), day(2)])["balance"]
+    assert [None if x is pd.NA else x for x in held] == [None, 7, None, 1]
+
+
 def test_periods_begin_with_the_first_row_though_a_table_without_openings_starts_earlier():
     table = opened(World(ROWS[1:], {}, KNOWN, begin=START - DAY))
     assert ba.flows(table, layout="wide").index[0] == day(1).replace(hour=0, minute=0, second=0)

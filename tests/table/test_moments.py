@@ -43,7 +43,11 @@ def test_a_week_until_now_has_seven_days():
     assert end - start == dt.timedelta(days=7)
 
 
-@pytest.mark.parametrize("written", [pd.Timestamp, pd.Timestamp.to_numpy, pd.Timestamp.isoformat])
+FORMS = [pd.Timestamp, pd.Timestamp.to_numpy, pd.Timestamp.isoformat]
+FORMS.append(lambda moment: moment.isoformat().replace(".", ","))
+
+
+@pytest.mark.parametrize("written", FORMS)
 @pytest.mark.parametrize(("nanoseconds", "least"), [(1000, 1), (1001, 2), (1999, 2)])
 def test_a_bound_inside_a_microsecond_is_the_next_one(written, nanoseconds, least):
     moment, _ = moment_of(written(pd.Timestamp(nanoseconds)))
