@@ -170,7 +170,7 @@ def balance_series(
         A table of balance changes, its rows in any order, or an `Archive`.
     freq
         The distance between points: a pandas frequency, such as "1h", "1D", "MS"; `None` for every
-        change. Points are where the periods of `flows` begin, those of "ME" as of "MS".
+        change. Points are where the periods of `flows` begin: with "ME", too, when a month begins.
     start, end
         The interval, half-open; in `tz` if without a time zone. The grid begins at `start` and
         continues at the later points of `freq` below `end`. Fixed frequencies and days count from

@@ -53,7 +53,7 @@ def any_source(
             frame.attrs = dict(result.attrs)
             if names:
                 frame.attrs[schema.ATTRS_KEY] = {**frame.attrs.get(schema.ATTRS_KEY, {}), **names}
-            if _is_table(frame) and slices.outline.has_openings:  # which the result lacks
+            if _is_table(frame) and slices.outline.has_openings:  # not in the result
                 note_known(frame, None, None, nothing_before=False)
             yield frame
 

@@ -272,7 +272,7 @@ class History:
             places = np.flatnonzero(is_affected & (steps.times < end) & (steps.nexts > start))
             valid_until[places] = np.minimum(valid_until[places], np.maximum(after[places], start))
         places = np.repeat(self.is_changed, np.diff(steps.bounds))
-        valid_until[places] = np.where(steps.times == MIN_TIME, MIN_TIME, after)[places]
+        valid_until[places] = np.where(steps.times[places] == MIN_TIME, MIN_TIME, after[places])
         valid_until[valid_until >= steps.nexts] = MAX_TIME
         return steps if np.all(valid_until == MAX_TIME) else replace(steps, valid_until=valid_until)
 

@@ -546,7 +546,8 @@ def confirm(
     Returns
     -------
     Difference
-        As from `diff`, with what it `confirmed`; `Archive.status` shows all that is confirmed.
+        As from `diff`; `confirmed` has what this call confirmed, and `Archive.status` shows all
+        that is confirmed.
 
     Raises
     ------

@@ -40,7 +40,8 @@ class _AnyFrame(type):
 class Table(pd.DataFrame, metaclass=_AnyFrame):
     """A table whose attrs survive `concat` and `merge`, where pandas drops attrs that differ.
 
-    `concat` merges those of tables. Otherwise the first one's stay; functions notice lost rows.
+    `concat` merges the attrs of tables. Otherwise the first frame's attrs stay, and functions
+    notice lost rows.
     """
 
     @property
