@@ -210,8 +210,8 @@ class Archive:
         columns
             The columns of the table to return, in this order; fewer are read faster.
         partial
-            Whether to return the available rows of an incomplete interval. By default the interval
-            then covers everything that a source was asked for.
+            Whether to return the available rows of an incomplete interval. Open bounds are then
+            those of all time that a source answered for.
 
         Returns
         -------
@@ -298,7 +298,7 @@ class Archive:
         ------
         ArchiveError
             If there is no archive, or a file it reads is damaged.
-        ValueError
+        ValueError, KeyError
             If `account` doesn't have four ids.
         """
         return self._read(lambda snapshot: explain(snapshot, account, at))
@@ -341,13 +341,13 @@ class Archive:
 
         `changes` has a table's columns, then `symbol` and `amount`: the balance in whole units,
         NULL if its asset's decimals are unknown. An amount is an exact DECIMAL of 38 digits with
-        the most decimals of any asset; if an asset has more than 18, it is a DOUBLE. `accounts`,
-        `coverage` and `limits` are as the methods return them. `assets` (`asset_id`, `symbol`,
-        `name`, `decimals`) and `labels` (`id`, `label`) are the names that the archive keeps. When
-        a query runs, DuckDB reads the files that the archive had when it was connected, without
-        checking them: `verify` finds damage, and `coverage` has the gaps. Results are exact in
-        `to_arrow_table()`, `pl()` and `fetchall()`; `df()` converts balances to floats. This needs
-        the extra `sql`, else it raises ModuleNotFoundError.
+        the most decimals of any asset; if an asset has more than 18, it is a DOUBLE. `accounts` has
+        each account's `first_seen`, `last_seen`, `rows` and latest `balance` (NULL if unknown).
+        `coverage` and `limits` are as the methods return them; `assets` (`asset_id`, `symbol`,
+        `name`, `decimals`) and `labels` (`id`, `label`) are the archive's names. DuckDB doesn't
+        check the files that it reads: `verify` finds damage, and `coverage` has the gaps. Results
+        are exact in `to_arrow_table()`, `pl()` and `fetchall()`; `df()` converts balances to
+        floats. This needs the extra `sql`, else it raises ModuleNotFoundError.
         """
         return self._read(views_of)
 
@@ -364,7 +364,7 @@ class Archive:
 
         This checks the digest, schema, order, rows and times of every file of rows, recomputes the
         checkpoints from the rows, and checks the limits and that no other files are present. Names
-        and run reports have no digest, so only damaged names are noticed.
+        have no digest: only unreadable ones are found. Run reports aren't checked.
 
         Parameters
         ----------

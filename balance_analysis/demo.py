@@ -26,7 +26,6 @@ from balance_analysis.table.names import Names
 PAGE_SIZE: Final = 2000
 """Rows per page; small enough that some of the sample's pages end within a block."""
 
-
 SAMPLE_START: Final = "2023-04-01"
 SAMPLE_END: Final = "2023-05-01"
 

@@ -2,14 +2,14 @@
 
     BalanceAnalysisError
     ├── RequestError        a request to a node failed
-    │   └── TooLargeError   the answer would be larger than the node can send
-    ├── DecodeError         an answer doesn't match the interface, or has a bad row
-    ├── IncompleteError     the pages don't add up to one complete list
+    │   └── TooLargeError   an answer is larger than the client allows or the node can send
+    ├── DecodeError         an answer or a segment is malformed, or has a bad row
+    ├── IncompleteError     rows are missing, or can't be shown to be complete
     ├── CheckError          data that breaks a rule of the table
     └── ArchiveError        a file or archive that can't be read or written
         ├── ArchiveDamagedError  a file of an archive is missing or was altered
         ├── ArchiveLockedError  another run is writing to the archive
-        ├── NetworkMismatchError  nodes, or a node and an archive, are of different networks
+        ├── NetworkMismatchError  sources, or a source and an archive, are of different networks
         └── SnapshotGoneError  a run replaced a file of the snapshot being read
 
 Wrong arguments raise `ValueError` or `TypeError`. A result without rows is an empty table, not an
@@ -39,7 +39,7 @@ class BalanceAnalysisError(Exception):
 
 @dataclass(eq=False, repr=False)
 class RequestError(BalanceAnalysisError):
-    """A request to a node failed: it wasn't reached, took too long or refused to answer.
+    """A request to a node failed: it wasn't reached, took too long or answered with an error.
 
     Attributes
     ----------
@@ -70,17 +70,17 @@ class RequestError(BalanceAnalysisError):
 
 
 class TooLargeError(RequestError):
-    """The answer would be larger than the node can send: request less."""
+    """An answer is larger than the client allows or the node can send: request less."""
 
 
 @dataclass(eq=False, repr=False)
 class DecodeError(BalanceAnalysisError):
-    """An answer is well-formed JSON but doesn't match the interface.
+    """An answer of a node, or a segment, doesn't match the interface, or has a bad row.
 
     Attributes
     ----------
     row
-        The bad row as the node sent it, as raw JSON; `None` if the whole answer is wrong.
+        The bad row as it was sent, as text; `None` if the fault isn't in one row.
     """
 
     _: KW_ONLY
@@ -88,7 +88,7 @@ class DecodeError(BalanceAnalysisError):
 
 
 class IncompleteError(BalanceAnalysisError):
-    """The pages don't add up to one complete list; the message says what is missing."""
+    """Rows are missing, or can't be shown to be complete; the message says which."""
 
 
 @dataclass(eq=False, repr=False)
@@ -118,7 +118,7 @@ class SnapshotGoneError(ArchiveError):
 
 
 class NetworkMismatchError(ArchiveError):
-    """Nodes, or a node and an archive, are of different networks, or one lost the common rows."""
+    """Sources, or a source and an archive, are of different networks, or one lost common rows."""
 
 
 @dataclass(eq=False, repr=False)

@@ -43,7 +43,7 @@ ROWS: Final = 2_000_000
 """Rows per slice: with their results, a thread needs some 400 MB."""
 
 _CELLS: Final = 2
-"""Maximum cells (accounts times points) of a slice's result per row of `ROWS`."""
+"""Maximum cells (accounts times points) of a slice's result per row that it may have."""
 
 _ROUND: Final = 4
 """Round the number of slices up to a multiple of this, so that four workers finish together."""
@@ -104,14 +104,14 @@ class Slices:
         """A history without accounts, with the interval, the names and the known intervals."""
         return replace(self._empty, extent=np.array(self.scan.extent(), np.int64))
 
-    def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
+    def warn_about_missing_accounts(self, *, of_changes: bool = False) -> None:
         """Warn, once per archive, about accounts missing from sums.
 
         Files are read only to see whether accounts of bad rows have other rows.
         """
         bad = self._empty.bad_row_warnings
         history = self.history_at(np.array([], np.int64)) if bad else self._empty
-        history.warn_about_missing_accounts(quiet=quiet)
+        history.warn_about_missing_accounts(of_changes=of_changes)
 
     def history_at(self, moments: Ints) -> History:
         """Return a history with all accounts' balances at some moments (in microseconds)."""
@@ -225,8 +225,8 @@ def _work(
     return len(history.rows), function(history)
 
 
-def _alone(function: Callable[[S], T], item: S) -> T:
-    """Return a function's result, computed in one thread: others use the other processors."""
+def _in_one_thread(function: Callable[[S], T], item: S) -> T:
+    """Return a function's result, computed in one thread: each processor has its own task."""
     with in_one_thread():
         return function(item)
 
@@ -245,7 +245,7 @@ def mapped(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
             for item in items:
                 if len(running) >= 2 * width:
                     yield _result(*running.popleft())
-                running.append((item, submit(_alone, function, item)))
+                running.append((item, submit(_in_one_thread, function, item)))
             while running:
                 yield _result(*running.popleft())
         finally:
@@ -330,8 +330,8 @@ def over_accounts(
 
     Results by account or by party need the memory of a few slices, besides the result. For other
     groups, `totals` and series without a `freq`, and `summarize_parties`, hold the changes of all
-    accounts in memory at once: 18 million changes take 1.9 GB. So does the wide layout with its
-    columns: 500,000 accounts take 3.4 GB. Choose the long layout, or use `archive.select` to narrow
+    accounts in memory at once: 18 million changes take 1.9 GB. The wide layout has a column per
+    account: 500,000 accounts take 3.4 GB. Choose the long layout, or use `archive.select` to narrow
     an archive to one asset.
     """
     check_positive("rows_per_slice", rows_per_slice)
@@ -362,3 +362,6 @@ def _write(frames: Iterable[pd.DataFrame], path: PathLike) -> None:
                 load = without_evidence(frame.attrs.get(ATTRS_KEY, {}))
                 rows = rows.replace_schema_metadata(make_note({"kind": "analysis", "load": load}))
                 write_rows(rows, folder / f"part-{number:05}.parquet")
+        # The names say how many files there are, so that a lost one is noticed.
+        for number, file in enumerate(parts := sorted(folder.iterdir()), 1):
+            file.rename(folder / f"part-{number:05}-of-{len(parts):05}.parquet")

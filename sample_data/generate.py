@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from balance_analysis.table.frame import to_arrow, to_frame
 from balance_analysis.table.moments import to_microseconds
-from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, NETWORK_PARTY, NO_MARKET
+from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, NETWORK_PARTY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,7 +126,7 @@ class Asset:
         """Return one whole unit, in smallest units."""
         return int(10**self.decimals)
 
-    def account(self, kind: str, party: str = NETWORK_PARTY, market: str = NO_MARKET) -> Account:
+    def account(self, kind: str, party: str = NETWORK_PARTY, market: str = "") -> Account:
         """Return an account in this asset; `kind` is its type without the prefix."""
         return Account(self.asset_id, f"ACCOUNT_TYPE_{kind}", party, market)
 

@@ -174,7 +174,7 @@ def balance_series(
     start, end
         The interval, half-open; in `tz` if without a time zone. The grid begins at `start` and
         continues at the later points of `freq` below `end`. Fixed frequencies and days count from
-        `start`; others, such as "MS", have their own points. By default the grid begins at the
+        `start`; others, such as "MS", follow the calendar. By default the grid begins at the
         last point not after the first row, and ends where the known intervals end or, if that isn't
         after the last row, at the first point not before that row. Days then begin at midnight, and
         other fixed frequencies count from 1970-01-01 on the clocks of `tz`.
@@ -182,7 +182,7 @@ def balance_series(
         The columns that identify a holder, such as "party_id"; they replace `ACCOUNT_KEY` in the
         result: see `holders`. A holder's balance is unknown while one of its accounts' is.
     layout
-        "wide": a column for each account, which takes some 5 kB; for 100,000 accounts or more
+        "wide": a column for each account, at about 5 kB per column; for 100,000 accounts or more
         choose "long": a row for each account and point.
     tz
         The time zone of days, which may have 23 or 25 hours, and of the result's timestamps. By
@@ -194,8 +194,8 @@ def balance_series(
         Wide: the index is `timestamp` (datetime64[us, tz]); the columns have the levels
         `ACCOUNT_KEY`, sorted; each cell is the balance at that moment (decimal128(38, 0), in the
         asset's smallest unit), NA if unknown. Without `freq`, each timestamp of the table in
-        [start, end) has a row, and so has `start` if you pass it. With `by`, a moment has a row if
-        a known group has one there.
+        [start, end) has a row, and so has `start` if you pass it. With `by`, only times at which a
+        holder with a known balance has a row.
 
         Long: `ACCOUNT_KEY` (category of str), `timestamp`, `balance` and `state` (category of str),
         sorted by account and time. States: "observed" (the account has a row at exactly that
@@ -209,7 +209,7 @@ def balance_series(
         If `start` is not before `end`, `freq` or `tz` is unknown, or the result is too large for
         memory.
     OverflowError
-        If an amount of the result has more than 38 digits, which takes several accounts.
+        If a sum of several accounts' balances has more than 38 digits.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -389,12 +389,12 @@ def holders(
 
         - `balance`: the sum of the known balances (decimal128(38, 0), in the asset's smallest
           unit), NA if all are unknown
-        - `share`: `balance` as a part of all known balances of the asset (float64, NaN if the
+        - `share`: `balance` as a fraction of the asset's known balances (float64, NaN if the
           balance is unknown or nobody holds anything)
         - `cumulative_share`: the joint share of this holder and those above it (float64, NaN where
           `share` is)
         - `accounts`, `unknown`: the number of the holder's accounts, and of those whose balance is
-          unknown at that time and therefore missing in `balance` (int64).
+          unknown at that time and left out of `balance` (int64).
 
     Raises
     ------
@@ -496,7 +496,7 @@ def compare(
         - `before`, `after`: its balance at the two moments (decimal128(38, 0), in the asset's
           smallest unit); NA if the balance of one of its accounts is unknown.
         - `change`: `after` - `before`, and `change_percent`: `change` in percent of the size of
-          `before` (float64, NaN if that is 0). Both are missing if `before` or `after` is unknown.
+          `before` (float64, NaN if that is 0). Both are NA if `before` or `after` is unknown.
         - `state` (category of str): "new" (`before` is 0), "gone" (`after` is 0), "changed", "same"
           or "unknown" (`before` or `after` is unknown)
         - `accounts`, `unknown`: the number of the holder's accounts, and of those whose balance is

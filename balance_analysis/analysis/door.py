@@ -4,8 +4,8 @@ A decorated function takes slices of accounts and yields a frame for each; a tab
 results of an archive's slices are combined into the result for the whole table: rows are
 concatenated, sums of groups added. The archive decides where slices are computed.
 
-`history.over_slices` decides whether a source is a table or an archive. Groups of accounts are made
-here, and amounts converted to whole units of their asset, which are floats.
+`history.over_slices` decides whether a source is a table or an archive. This module also groups
+accounts, and converts amounts to whole units of their asset, which are floats.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def any_source(
             frame.attrs = dict(result.attrs)
             if names:
                 frame.attrs[schema.ATTRS_KEY] = {**frame.attrs.get(schema.ATTRS_KEY, {}), **names}
-            if _is_table(frame) and slices.outline.has_openings:  # not in the result
+            if _is_table(frame) and slices.outline.has_openings:  # the result has none
                 note_known(frame, None, None, nothing_before=False)
             yield frame
 
@@ -65,7 +65,7 @@ def any_source(
         *args: P.args,
         **options: P.kwargs,
     ) -> pd.DataFrame:
-        function(source, *args, **options)  # raises on bad options before anything is read
+        function(source, *args, **options)  # unknown options raise before anything is read
         return over_slices(source, lambda slices: stacked([*frames(slices, *args, **options)]))
 
     first, *others = signature.parameters.values()
@@ -90,7 +90,7 @@ def frames_of(function: Callable[..., pd.DataFrame]) -> Callable[..., Iterator[p
 
 
 def _is_table(frame: pd.DataFrame) -> bool:
-    """Return whether a result has a table's rows and what it knows, as deltas have."""
+    """Return whether a result is a table with metadata, such as that of `deltas`."""
     return not {KNOWN_KEY, ROWS_KEY}.isdisjoint(frame.attrs.get(schema.ATTRS_KEY, {}))
 
 

@@ -123,9 +123,9 @@ def flows(
         A table of balance changes, its rows in any order, or an `Archive`.
     freq
         The length of a period: a pandas frequency; `None` for the whole interval. Fixed
-        frequencies and days count from `start`. Others have their own points, at which periods
-        begin: "MS" is a month, "W" a week that begins on Monday. Frequencies that pandas labels by
-        their end, such as "ME", are the same periods.
+        frequencies and days count from `start`. Others follow the calendar: "MS" is a month, "W" a
+        week that begins on Monday. Frequencies that pandas labels by the end of a period, such as
+        "ME", stand for the same periods.
     by
         The columns to group by, within each asset: see `totals`. A group's flows are the sums of
         its accounts' flows, so a transfer between two of them counts as inflow and as outflow,
@@ -208,7 +208,7 @@ def flows(
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
     names = door.group_names(by, source.outline.columns)
     if {*names} != {*schema.ACCOUNT_KEY}:
-        source.warn_about_missing_accounts(quiet=False)
+        source.warn_about_missing_accounts(of_changes=True)
     result = partial(flow_frame, source.outline, grid)
     if layout == "wide":
         result = partial(result, full=True, wanted=[value])
@@ -251,7 +251,7 @@ def flows_of(
         `changes_of`.
     """
     groups, steps = door.make_groups(history, by), history.over(grid)
-    masks = [history.is_changed, *(history.is_of(bad) for bad in history.set_aside)]
+    masks = [history.is_changed, *(history.accounts_of(bad) for bad in history.set_aside)]
     doubts = np.stack([groups.count(mask) for mask in masks], 1)
     runs = join(map_blocks(partial(_runs, grid.edges), steps))
     starts, count = runs.pop("starts"), len(runs["rows"])
@@ -427,8 +427,8 @@ def _added_up(flows: door.Cells) -> Columns:
         if column.ndim > 1:
             added[name] = int128.sum_words(rows, starts)
         else:
-            reduce = _REDUCED.get(name, np.add)
-            added[name] = reduce.reduceat(rows, starts) if len(starts) else rows
+            combine = _REDUCED.get(name, np.add)
+            added[name] = combine.reduceat(rows, starts) if len(starts) else rows
     return added
 
 

@@ -1,6 +1,6 @@
 """Convert a frequency, bounds and a time zone to periods: where each begins and ends.
 
-Fixed frequencies and days count from the start; others, such as months, have their own points. Days
+Fixed frequencies and days count from the start; others, such as months, follow the calendar. Days
 and longer periods follow the clocks of the time zone, so a day may have 23 or 25 hours.
 """
 
@@ -258,7 +258,7 @@ def to_period(freq: Frequency) -> pd.offsets.BaseOffset:
     Raises
     ------
     ValueError
-        If it isn't a positive frequency, or names ends of periods whose beginnings have no offset.
+        If it isn't a positive frequency, or names ends other than of months, quarters or years.
     """
     try:
         if isinstance(freq, str) and re.fullmatch(r"\d*w(-\w{3})?", freq.strip(), re.IGNORECASE):

@@ -1,4 +1,4 @@
-"""Open a table for arithmetic: its accounts as step functions, their known time, missing accounts.
+"""Open a table for arithmetic: accounts as step functions, known intervals, missing accounts.
 
 `open_history` checks and sorts the rows once; all other functions take the history. A balance seen
 at one moment is known at a later one if the table has every change between the two. A table without
@@ -29,7 +29,6 @@ from balance_analysis.table.known import (
     ROWS_KEY,
     Known,
     Notes,
-    is_opening,
     note_interval,
     read_notes,
 )
@@ -54,8 +53,7 @@ T = TypeVar("T")
 class History:
     """A checked table and its known intervals.
 
-    Every function of this package that takes a table also takes a history, without checking it
-    again.
+    Functions that take a table or an archive also take a history, which they don't check again.
 
     Attributes
     ----------
@@ -197,7 +195,7 @@ class History:
         return self.start != MIN_TIME and not self.steps.is_row[self.steps.times > MIN_TIME].all()
 
     @property
-    def left_out(self) -> list[str]:
+    def sum_warnings(self) -> list[str]:
         """Warnings about accounts that sums leave out because the table has no row of them."""
         known, warnings = self.known, self.bad_row_warnings
         if known is None:
@@ -221,17 +219,17 @@ class History:
     @property
     def bad_row_warnings(self) -> list[str]:
         """The warning about accounts whose rows were all set aside; empty if there are none."""
-        bad = [x for x in self.set_aside if x.account and not self.is_of(x).any()]
+        bad = [x for x in self.set_aside if x.account and not self.accounts_of(x).any()]
         rows = count_text(len(bad), "row")
-        return [f"accounts are left out if all of their rows were set aside ({rows})"] * bool(bad)
+        return [f"accounts whose rows were all set aside as bad are left out ({rows})"] * bool(bad)
 
-    def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
-        """Warn, once per table, about accounts missing from sums.
+    def warn_about_missing_accounts(self, *, of_changes: bool = False) -> None:
+        """Warn, once per table, about accounts missing from sums of balances.
 
-        With `quiet=False` the sums are of changes, in which accounts without a change don't matter.
+        With `of_changes`, the sums are of changes: accounts without a change don't matter.
         """
         notes = self.attrs.get(ATTRS_KEY, {})
-        for warning in self.left_out if quiet else self.bad_row_warnings:
+        for warning in self.bad_row_warnings if of_changes else self.sum_warnings:
             # A mask that drops whole accounts keeps the notes, but not the number of rows.
             key = notes.get(EVIDENCE_KEY), notes.get(ROWS_KEY), len(self.rows)
             _warn_once(warning, *map(str, key))
@@ -268,7 +266,7 @@ class History:
         valid_until = np.maximum(after, np.append(starts, MAX_TIME)[place])
         for bad in of_accounts:
             start, end = bad.span
-            is_affected = np.repeat(self.is_of(bad), np.diff(steps.bounds))
+            is_affected = np.repeat(self.accounts_of(bad), np.diff(steps.bounds))
             places = np.flatnonzero(is_affected & (steps.times < end) & (steps.nexts > start))
             valid_until[places] = np.minimum(valid_until[places], np.maximum(after[places], start))
         places = np.repeat(self.is_changed, np.diff(steps.bounds))
@@ -276,7 +274,7 @@ class History:
         valid_until[valid_until >= steps.nexts] = MAX_TIME
         return steps if np.all(valid_until == MAX_TIME) else replace(steps, valid_until=valid_until)
 
-    def is_of(self, bad: SetAside) -> Mask:
+    def accounts_of(self, bad: SetAside) -> Mask:
         """Return a mask of the accounts (or holders) that a bad row belongs to."""
         if bad.account is None:
             return np.zeros(len(self.steps), bool)
@@ -309,7 +307,7 @@ class AccountSlices(Protocol):
     def history_at(self, moments: Ints) -> History:
         """Return a history with all accounts' balances at some moments (in microseconds)."""
 
-    def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
+    def warn_about_missing_accounts(self, *, of_changes: bool = False) -> None:
         """Warn about accounts missing from sums: see `History`."""
 
 
@@ -339,8 +337,8 @@ def open_history(
     Parameters
     ----------
     source
-        A table of balance changes, its rows in any order; identical duplicates count once. Opening
-        a frame that is a table already costs nothing. A history is returned as it is.
+        A table of balance changes, its rows in any order; identical duplicates count once. A frame
+        that is a table already isn't converted again. A history is returned as it is.
     start, end
         The interval, half-open; by default everything. Only an archive omits rows outside it.
 
@@ -372,7 +370,7 @@ def open_history(
             f". Sums leave out {count_text(gone, 'account')} that lost all rows" * (gone > 0),
         )
     if notes.start is not None:
-        steps = replace(steps, is_row=~is_opening(steps.times, notes.start))
+        steps = replace(steps, is_row=steps.times >= notes.start)
         rows = rows if steps.is_row.all() else rows[steps.is_row]
     if notes.nothing_before:
         steps = _from_nothing(steps)
@@ -468,7 +466,7 @@ def cut_table(
         begin = min(begin, history.known[0][0])
     begin = max(begin, history.start)
     times = frames.microseconds(whole)
-    is_before = is_opening(times, begin)
+    is_before = times < begin
     ids = [whole[name].array.codes for name in ACCOUNT_KEY]
     goes_on = ~are_heads(ids)[1:] & is_before[1:]
     is_last = is_before & ~np.append(goes_on, False)[: len(times)]

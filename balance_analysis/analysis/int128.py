@@ -2,9 +2,9 @@
 
 Arrow's decimals compare and add, but have no running maximum, no sum that reports overflow and no
 division that rounds half to even. Here an amount is its 128 bits: two *words*, the lower first.
-Amounts whose sums could need more have three: no sum overflows, and only `to_balances` refuses what
-has more than 38 digits. To multiply, an amount is split into *digits* of some width in bits, each
-in an int64, the lowest first. The caller chooses the width so that no sum of digits exceeds 62
+Amounts whose sums could need more have three: no sum overflows, and only `to_balances` refuses
+amounts of more than 38 digits. To multiply, an amount is split into *digits* of some width in bits,
+each in an int64, the lowest first. The caller chooses the width so that no sum of digits exceeds 62
 bits.
 """
 
@@ -122,9 +122,8 @@ def _borrow(columns: Sequence[tuple[Ints, Ints]], out: Ints) -> Ints:
     return out
 
 
-_LIMIT: Final = 10**BALANCE_DIGITS
-_LEAST: Final = widened(words_from([-_LIMIT + 1]), _MOST_WORDS)
-_MOST: Final = widened(words_from([_LIMIT - 1]), _MOST_WORDS)
+_LEAST: Final = widened(words_from([1 - 10**BALANCE_DIGITS]), _MOST_WORDS)
+_MOST: Final = widened(words_from([10**BALANCE_DIGITS - 1]), _MOST_WORDS)
 
 
 def _are_too_large(words: Ints) -> Mask:

@@ -39,7 +39,7 @@ BLOCK: Final = 1 << 17
 """Rows and cells per block: arrays of a megabyte."""
 
 _POINTS: Final = 4
-"""Points kept per column: the first, the last, the lowest and the highest."""
+"""Points kept per column of pixels: the first, the last, the lowest and the highest."""
 
 _is_alone: ContextVar[bool] = ContextVar("is_alone", default=False)
 
@@ -200,7 +200,7 @@ def repeat_ids(ids: pd.DataFrame, count: int) -> dict[str, pd.Categorical]:
 
 @contextlib.contextmanager
 def in_one_thread() -> Iterator[None]:
-    """Compute blocks in this thread only, because others use the other processors."""
+    """Compute blocks in this thread only, because other tasks use the other processors."""
     token = _is_alone.set(True)
     try:
         yield
@@ -225,7 +225,7 @@ def spread(column: Ints, cells: Ints, count: int) -> Ints:
 
 
 def step_deltas(steps: Steps, *, out: Ints | None = None) -> Ints:
-    """Return each row's delta, in `out` if given; 0 if unknown."""
+    """Return each row's delta, 0 if unknown; write to `out` if given."""
     words = np.empty_like(steps.words) if out is None else out
     int128.subtract(steps.words[1:], steps.words[:-1], out=words[1:])
     unknown = steps.heads if steps.valid_until is None else np.flatnonzero(steps.starts_known)
@@ -386,7 +386,7 @@ def downsample(
     levels
         For each function, the level from each step on.
     columns
-        The number of columns into which the time is divided.
+        The number of columns of pixels, into which the time is divided.
     starts_known
         A mask of the steps that are unknown or follow an unknown one: columns are divided there
         too, so that each side of a gap keeps its own points.

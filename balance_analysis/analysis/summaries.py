@@ -51,7 +51,7 @@ def ohlc(
         A table of balance changes, its rows in any order, or an `Archive`.
     freq
         The length of a period: a pandas frequency. Fixed frequencies and days count from
-        `start`; others, such as "MS", have their own points.
+        `start`; others, such as "MS", follow the calendar.
     start, end
         The interval, half-open; in `tz` if without a time zone. The default is that of `flows`.
     by
@@ -74,7 +74,7 @@ def ohlc(
     ValueError
         If `start` is not before `end`, or `freq` or `tz` is unknown.
     OverflowError
-        If an amount of the result has more than 38 digits, which takes several accounts.
+        If a sum of several accounts' balances has more than 38 digits.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -136,14 +136,14 @@ def drawdown(
         `balance`, `peak` (the highest balance so far), `peak_at` (when it was first reached,
         datetime64[us, UTC]) and `depth` (peak - balance).
         Amounts are decimal128(38, 0), in the asset's smallest unit. After an unknown stretch,
-        `peak`, `peak_at` and `depth` are missing, because a balance within it may have been higher.
+        `peak`, `peak_at` and `depth` are NA, because a balance within it may have been higher.
         With `by`, moments at which a group's balance is unknown have no row.
         The index is that of `deltas`.
 
     Raises
     ------
     OverflowError
-        If a depth has more than 38 digits, which needs negative balances.
+        If an amount of the result has more than 38 digits.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -217,7 +217,7 @@ def time_weighted_average(
         `freq`, the default is that of `flows`.
     freq
         The length of a period: a pandas frequency; `None` for the whole interval. Fixed
-        frequencies and days count from `start`; others, such as "MS", have their own points.
+        frequencies and days count from `start`; others, such as "MS", follow the calendar.
     by
         The columns that identify a holder, such as "party_id"; they replace `ACCOUNT_KEY` in the
         result: see `holders`. A holder's balance is unknown while one of its accounts' is.
@@ -234,14 +234,14 @@ def time_weighted_average(
         `end` of the period (datetime64[us, tz]) and `average` (decimal128(38, 0), in the asset's
         smallest unit), NA if the balance is unknown in any part of the period; a warning is logged
         if most averages are NA. With `partial`, NA only if the balance is unknown in the whole
-        period, and `known_share` is the averaged part of the period (float64).
+        period, and `known_share` is the averaged fraction of the period (float64).
 
     Raises
     ------
     ValueError
         If `start` is not before `end`, or `freq` or `tz` is unknown.
     OverflowError
-        If an amount of the result has more than 38 digits, which takes several accounts.
+        If a sum of several accounts' balances has more than 38 digits.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -344,8 +344,8 @@ def summarize_accounts(
           unknown in any part of the interval
         - `drawdown`: the deepest fall of the balance below its highest so far, both in the known
           part of the interval; `drawdown_at`: when it was first that deep (NaT if it never fell)
-        - `zero_share`: the part of the known time in which the balance was 0 (float64; NaN if no
-          time is known)
+        - `zero_share`: the fraction of the known time in which the balance was 0 (float64; NaN if
+          no time is known)
 
         Amounts are decimal128(38, 0), in the asset's smallest unit, and exact. NA is unknown: the
         `opening` of an account without a row before `start`, all levels of an account without a

@@ -268,8 +268,8 @@ def totals(
         - `total`: the sum of the known balances (decimal128(38, 0), in the asset's smallest unit),
           NA if all are unknown
         - `known`, `unknown`: the number of the group's accounts whose balance is known at that
-          time, and of those whose balance is unknown and therefore missing in `total` (int64).
-        - `share`, if you pass `share=True`: `total` as a part of all known balances of the asset at
+          time, and of those whose balance is unknown and left out of `total` (int64).
+        - `share`, if you pass `share=True`: `total` as a fraction of the asset's known balances at
           that time (float64, the exact quotient, rounded once; NaN if either is unknown or nobody
           holds anything).
 

@@ -66,7 +66,7 @@ class Writer:
     def recover(self) -> None:
         """Finish or undo an interrupted commit, and remove leftover files.
 
-        Disputes that the manifest doesn't have are open again: the manifest may be older than they.
+        Disputes in `_disputes` that the manifest lacks are added: it may come from an older backup.
         """
         self.store.sweep()
         pending = self.manifest.pending

@@ -37,7 +37,7 @@ Key = tuple[str, ...]
 NO_ROWS: Final = schema.ARROW_SCHEMA.empty_table()
 
 _BUFFER_ROWS: Final = 1 << 20
-"""Maximum number of last rows that are buffered before they are merged."""
+"""Number of last rows to buffer before they are merged; a larger result buffers more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def decode_rows(content: bytes) -> pa.Table:
     Raises
     ------
     OtherFileError, OSError, pyarrow.ArrowException
-        If they are damaged, or the columns aren't a table's.
+        If the file is damaged, or its columns aren't a table's.
     """
     source = pa.BufferReader(content)
     footer = Footer(read_footer(source))
@@ -307,7 +307,7 @@ def _check_schema(columns: pa.Schema) -> None:
     """Raise OtherFileError if a file's columns aren't those of a table."""
     names = ", ".join(columns.names), ", ".join(schema.ARROW_SCHEMA.names)
     if names[0] != names[1]:
-        raise OtherFileError(f"has the columns {names[0]}, not {names[1]}")
+        raise OtherFileError(f"it has the columns {names[0]}, not {names[1]}")
     for column, wanted in zip(columns, schema.ARROW_SCHEMA, strict=True):
         if column.type != wanted.type:
             raise OtherFileError(f"its column {column.name} is {column.type}, not {wanted.type}")

@@ -19,12 +19,9 @@ from balance_analysis.archive.manifest import digest_of
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.moments import Interval, Moment, to_intervals
+from balance_analysis.table.moments import DAY, Interval, Moment, to_intervals
 from balance_analysis.table.schema import to_records
 from balance_analysis.table.text import Record, spans_text, without_credentials
-
-_DAY: Final = 86_400_000_000
-"""Microseconds per day."""
 
 _VERSION: Final = 2
 """Version of the digest's definition."""
@@ -102,7 +99,7 @@ def digest(snapshot: Snapshot, start: Moment | None, end: Moment | None) -> Arch
 
 def _days(scan: Scan) -> list[tuple[int, int, bytes]]:
     """Return each day with rows: days since 1970, number of rows and their SHA-256, in order."""
-    days = itertools.groupby(scan.files, lambda file: file.begin // _DAY)
+    days = itertools.groupby(scan.files, lambda file: file.begin // DAY)
     parts = [replace(scan, files=tuple(files)) for _, files in days]
     return sorted(itertools.chain(*scan.map(_days_of_files, parts)))
 
@@ -115,7 +112,7 @@ def _days_of_files(scan: Scan) -> list[tuple[int, int, bytes]]:
     if len(scan.files) > 1:
         tables = [in_file_order(pa.concat_tables([NO_ROWS, *tables]))]
     for rows in tables:
-        days, records = times_of(rows) // _DAY, to_records(rows)
+        days, records = times_of(rows) // DAY, to_records(rows)
         order = np.argsort(days, kind="stable")
         edges = np.flatnonzero(np.diff(days.take(order), prepend=-1, append=-1))
         for begin, stop in itertools.pairwise(edges):

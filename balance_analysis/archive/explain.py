@@ -131,7 +131,7 @@ def explain(
     is_plain = isinstance(account, tuple | list)
     values = account if is_plain else [account[name] for name in ACCOUNT_KEY]  # type: ignore[call-overload]
     if len(values) != len(ACCOUNT_KEY):
-        raise ValueError(f"an account has {', '.join(ACCOUNT_KEY)}, unlike {account!r}")
+        raise ValueError(f"pass an account's {', '.join(ACCOUNT_KEY)}, not {account!r}")
     ids = dict(zip(ACCOUNT_KEY, map(str, values), strict=True))
     moment = to_microseconds(at, down=True)
     asset, kind, party, market = (ids[name] for name in ACCOUNT_KEY)
@@ -158,12 +158,12 @@ def explain(
         if evidence.incomplete(first, until):
             return replace(bare, why="the archive has no row of the account up to then")
         return replace(bare, balance=0, why="no row since the network's first block")
-    # A bad row without a readable account can't be this account's if that has a row at the moment.
+    # An unreadable bad row at the row's own time is another account's: an account has one row then.
     row_span = (since, since + 1)
     bad = tuple(x for x in evidence.set_aside if x.account is not None or x.span != row_span)
     if gaps := replace(evidence, set_aside=bad).incomplete(since, until):
         when = text.spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
-        why = f"a change may be missing: {when} is not known to be complete"
+        why = f"a change may be missing: the archive is not complete for {when}"
         bare = replace(bare, balance=None, why=why)
     [(_, state, answer, by)] = evidence.within(since, since + 1).stretches()
     carried = bare.at - row.timestamp if bare.balance is not None else None

@@ -107,7 +107,7 @@ def _name_of(holder: dict[str, Any]) -> str:
 
 def _locked(uri: str, holder: dict[str, Any], advice: str = "") -> ArchiveLockedError:
     return ArchiveLockedError(
-        f"{uri} is being written to by {_name_of(holder)}; try again when that is done{advice}",
+        f"{uri} is being written to by {_name_of(holder)}; try again when it has ended{advice}",
         holder=holder,
     )
 
@@ -193,7 +193,7 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
 
 
 class _Lease:
-    """An object that only one run can put, though its client may send a put twice."""
+    """A lease in S3: an object that one run writes, and renews while it holds the lock."""
 
     def __init__(self, store: Store, client: Any) -> None:  # noqa: ANN401 - likewise
         bucket, _, key = store.place(layout.HOLDER)[1].partition("/")
@@ -219,7 +219,7 @@ class _Lease:
         try:
             holder = self._put_unless_taken(is_new=True)
             if holder is not None:
-                lasts = f"; if it was killed, in {holder.get('seconds', SECONDS):.0f} s"
+                lasts = f", or in {holder.get('seconds', SECONDS):.0f} s if it was killed"
                 raise _locked(self._uri, holder, lasts)
             if self._put(IfNoneMatch="*") or self._put(IfMatch=_NO_ETAG):
                 raise NoLockError("the store ignores the conditions of a write")
@@ -236,8 +236,8 @@ class _Lease:
             if is_due and (holder := self._put_unless_taken(is_new=False)) is not None:
                 self._lost = ArchiveLockedError(
                     f"{self._uri}: this run could not renew its lock within {self._seconds:.0f} s, "
-                    f"and {_name_of(holder)} took it over; this run stops, and what it has "
-                    "committed stays",
+                    f"and {_name_of(holder)} took it over; this run stops, and its commits stay: "
+                    "run it again",
                     holder=holder,
                 )
             if self._lost is not None:

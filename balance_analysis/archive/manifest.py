@@ -136,7 +136,7 @@ class Manifest:
         return self.with_pending(name, self.committed.get(name))
 
     def with_pending(self, name: str, committed: FileEntry | None) -> tuple[FileEntry, ...]:
-        """Return the same, given the committed entry."""
+        """Return a file's entries, as `entries` does, given its committed one."""
         pending = self.pending.file if self.pending and self.pending.name == name else None
         return tuple(entry for entry in (committed, pending) if entry is not None)
 

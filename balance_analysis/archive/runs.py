@@ -1,4 +1,4 @@
-"""Record a run, for its caller and in a report: the record's file.
+"""Record what a run does: return the record to the caller, and write it as the run's report.
 
 A report is written as "incomplete" when the run begins, and again when it ends, so a killed run
 leaves an incomplete one. The run's bad rows are in another file of the same name.
@@ -91,7 +91,7 @@ class Run(Record):
     source, block_height
         The node, and its last block.
     coverage_end
-        The end of the archive (UTC); `None` while it is empty.
+        The end of the archive's last covered interval (UTC); `None` if nothing is covered.
     lagging
         Whether no node has all rows up to the archive's end yet.
     query

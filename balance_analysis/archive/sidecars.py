@@ -70,7 +70,7 @@ def parse_limits(content: bytes) -> pa.Table:
     Raises
     ------
     Exception
-        One of `DAMAGES`, if it isn't such a file.
+        One of `DAMAGE_ERRORS`, if it isn't such a file.
     """
     return open_parquet(content).read().cast(_LIMITS)
 

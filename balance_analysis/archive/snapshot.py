@@ -43,7 +43,7 @@ from balance_analysis.load.merge import Part, merge, sort_parts
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_columns
-from balance_analysis.table.known import Known, note_evidence
+from balance_analysis.table.known import note_evidence
 from balance_analysis.table.moments import (
     EVER,
     Moment,
@@ -114,7 +114,7 @@ class FileSlice:
         return max(entry.rows for entry in self.entries)
 
     @property
-    def bounds(self) -> tuple[Span, ...] | None:
+    def time_filter(self) -> tuple[Span, ...] | None:
         """The times to read, or `None` for the whole period."""
         return None if self.spans == ((self.begin, self.stop),) else self.spans
 
@@ -174,7 +174,7 @@ class Scan:
         ArchiveError
             If the file can't be read.
         """
-        predicate = datafile.Predicate(self.filters.allowed(), file.bounds, key_range)
+        predicate = datafile.Predicate(self.filters.allowed(), file.time_filter, key_range)
         with opened(self.store, file) as data:
             yield from data.rows(predicate, columns, use_threads=use_threads)
 
@@ -195,7 +195,7 @@ class Scan:
         """
         for file in (*self.openings, *self.files, *self.later):
             with opened(self.store, file) as data:
-                predicate = datafile.Predicate(self.filters.allowed(), file.bounds)
+                predicate = datafile.Predicate(self.filters.allowed(), file.time_filter)
                 for number in data.row_groups(predicate):
                     rows = data.footer.metadata.row_group(number).num_rows
                     yield *data.footer.owners(number), rows
@@ -236,7 +236,7 @@ class Scan:
         """
         parts: list[pa.Table] = []
         for file in reversed(self.files):
-            predicate = datafile.Predicate(self.filters.allowed(), file.bounds, key_range)
+            predicate = datafile.Predicate(self.filters.allowed(), file.time_filter, key_range)
             with opened(self.store, file) as data:
                 groups, known = data.row_groups(predicate), sum(part.num_rows for part in parts)
                 is_whole = predicate == datafile.Predicate()
@@ -332,7 +332,7 @@ def check_columns(columns: Sequence[str]) -> None:
     if unknown:
         raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
     if isinstance(columns, str) or not names or len(set(names)) < len(names):
-        raise ValueError(f"columns={columns!r} must be a list of at least one, each once")
+        raise ValueError(f"columns must be a list of names, each once, not {columns!r}")
 
 
 def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
@@ -444,14 +444,9 @@ class Snapshot:
             disputed=(*evidence.disputed, *pending.evidence.disputed),
         )
 
-    @property
-    def known(self) -> Known:
-        """The complete intervals."""
-        return tuple(self.evidence.complete)
-
     def files(self, start: int = EVER[0], end: int = EVER[1]) -> list[FileSlice]:
         """Return the files that may have rows in covered parts of [start, end), in time order."""
-        manifest, answered, known = self.manifest, self.evidence.answered, self.known
+        manifest, answered, known = self.manifest, self.evidence.answered, self.evidence.complete
         files = []
         for period, entry in manifest.files.items():
             begin, stop = layout.period_bounds(period, manifest.partition)
@@ -554,7 +549,7 @@ class Snapshot:
         forgotten = "is unproven: the node may have forgotten rows, or a bad row was set aside"
         faults = (
             (clipped(missing, start, first), f"{gone}: the archive begins at {moment_text(first)}"),
-            (clipped(missing, first, last), f"{gone}; `export --fill-gaps` asks for it"),
+            (clipped(missing, first, last), f"{gone}; `export --fill-gaps` fetches it"),
             (clipped(missing, last, end), f"{gone}: the archive {ends}"),
             (without(gaps, missing), forgotten),
         )

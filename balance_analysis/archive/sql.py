@@ -44,14 +44,14 @@ _ACCOUNTS: Final = """
 """
 
 
-def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnection:
+def views_of(snapshot: Snapshot, *, is_restricted: bool = False) -> DuckDBPyConnection:
     """Return a connection to views of an archive: see `Archive.connect`.
 
     Parameters
     ----------
     snapshot
         The archive's state.
-    is_locked
+    is_restricted
         Whether to keep queries from reading other files, and from writing any.
     """
     try:
@@ -61,7 +61,7 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
         raise ModuleNotFoundError(message, name=error.name) from error
     store, manifest = snapshot.store, snapshot.manifest
     if lost := lost_files(store, manifest):
-        message = f"{store.uri}: {list_text(lost)} missing or truncated; run `verify`"
+        message = f"{store.uri}: missing or truncated: {list_text(lost)}; run `verify`"
         raise ArchiveDamagedError(message)
     connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
@@ -77,17 +77,19 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
         connection.from_arrow(table).create(name)
     # Balances last seen before `since` may have changed.
     end = snapshot.evidence.bounds[1]
-    since = next((start for start, stop in snapshot.known if start < end <= stop), end - 1)
+    since = next(
+        (start for start, stop in snapshot.evidence.complete if start < end <= stop), end - 1
+    )
     connection.execute(
         _ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=iso_text(since, "microseconds"))
     )
-    if is_locked:
+    if is_restricted:
         files = changes if store.folder is not None else []
-        _lock(connection, [_path(store, name) for name in files])
+        _restrict(connection, [_path(store, name) for name in files])
     return connection
 
 
-def _lock(connection: DuckDBPyConnection, paths: list[str]) -> None:
+def _restrict(connection: DuckDBPyConnection, paths: list[str]) -> None:
     """Restrict a connection to these files."""
     connection.execute("set allowed_paths = ?", [paths])
     # DuckDB would still allow the folder that it spills to.

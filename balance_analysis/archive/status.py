@@ -54,7 +54,7 @@ class ArchiveStatus(Record):
         parts a source of another origin has the same rows. No node answered for missing ones. In
         unproven ones a node may have forgotten rows, or a bad row was set aside.
     confirmed_by
-        The sources that `confirm` compared.
+        The sources of another origin that have the same rows.
     disputed
         The moments at which a source has other rows.
     rows

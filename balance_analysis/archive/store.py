@@ -21,7 +21,7 @@ from balance_analysis.files.atomic import PathLike, flush, replacing_file
 
 
 class Stored(Protocol):
-    """An object with an archive's files: filling and repairing need no more."""
+    """An object with an archive's files, such as an `Archive`, to fill, compare or repair."""
 
     store: Store
 

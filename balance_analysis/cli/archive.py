@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 
 _COMPARABLE: Final = "An archive, a file that `fetch` wrote, a node's address, or segments."
-_REPAIR: Final = (
-    "Repair what `verify` finds. With --since or --until, request all of that time again too."
-)
+_REPAIR: Final = "Repair what `verify` finds; with --since or --until, load that time again too."
 
 
 @command(panel=ARCHIVE)
@@ -44,9 +42,7 @@ def export(
         options.Text,
         Option(help="Start, unless the archive reaches further back; by default the oldest row."),
     ] = None,
-    until: Annotated[
-        options.Text, Option(help="End, exclusive; by default now, less --lag.")
-    ] = None,
+    until: Annotated[options.Text, Option(help="End, exclusive; by default --lag ago.")] = None,
     lag: Annotated[str, options.duration_option("How long before now to stop.")] = LAG,
     overlap: Annotated[
         str, options.duration_option("How much of the archive's end to request again.")
@@ -124,7 +120,7 @@ class _Report:
 
         if done.is_rebuilt:
             logger.warning(
-                "the manifest was damaged and has been rebuilt from the files, so nothing is "
+                "the manifest was lost or damaged and has been rebuilt from the files: nothing is "
                 "proven; `%s` asks the node again and proves what it still has",
                 export_command(self.archive.store, "--fill-gaps", url=self.url),
             )
@@ -200,7 +196,7 @@ def import_(
     accounts: options.AccountOptions,
     filling: options.FillOptions,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Print their blocks and what is new; write nothing.")
+        bool, Option("--dry-run", help="Print the segments' blocks and what is new; write nothing.")
     ] = False,
 ) -> int:
     """Import network history segments into an archive; the first run creates it."""
@@ -239,9 +235,9 @@ def _print_segments(stretches: "list[Stretch]") -> None:
     for stretch in stretches:
         times = range_text(*span_of(stretch.segments))
         echo(f"blocks   {stretch.first:,} to {stretch.last:,}, {times}")
-    echo(f"missing  {heights_text(missing_blocks(stretches)) or 'none in between'}")
+    echo(f"missing  {heights_text(missing_blocks(stretches)) or 'none'}")
     is_known = stretches[0].is_from_first
-    echo(f"before   {'nothing: they begin with the first block' if is_known else 'unknown'}")
+    echo(f"before   {'nothing: the segments have the first block' if is_known else 'unknown'}")
 
 
 def warn_of(run: "ba.Run", archive: "ba.Archive", *, url: str | None = None) -> bool:
@@ -251,9 +247,9 @@ def warn_of(run: "ba.Run", archive: "ba.Archive", *, url: str | None = None) -> 
 
     if run.conflicts:
         logger.warning(
-            "%s: the node sent balances that differ from the archive's, or no longer sent them; "
-            "the archive now has the new ones and still has those not sent; _quarantine/ has the "
-            "old files, and _runs/%s.json the first rows",
+            "%s: the source sent another balance than the archive had, or no row; the archive has "
+            "the new balances, and keeps rows that were not sent. Look at the first conflicts in "
+            "_runs/%s.json; the old files are in _quarantine/",
             count_text(run.conflicts, "conflict"),
             run.id,
         )
@@ -297,8 +293,10 @@ def status(
         lost, line = count_text(len(report.lost), "file"), options.command_line("verify", archive)
         fail(f"{lost} damaged or missing; `{line}` shows more", BAD)
     wrong = []
-    if max_age is not None and report.is_older_than(max_age):
-        ended = moment_text(report.complete[-1][1]) if report.complete else "never"
+    if not report.complete and (max_age is not None or fail_on_gaps or since or until):
+        wrong.append(f"no part of {report.uri} is known to be complete")
+    elif max_age is not None and report.is_older_than(max_age):
+        ended = moment_text(report.complete[-1][1])
         wrong.append(f"{report.uri} is complete only up to {ended}, more than {max_age} ago")
     if fail_on_gaps or since or until:
         from balance_analysis.archive.manifest import export_command
@@ -311,8 +309,6 @@ def status(
             line = export_command(opened.store, "--fill-gaps")
             text = f"missing or unproven: {spans_text(gaps)}"
             wrong.append(f"{text}; `{line}` asks a node that still has it")
-        elif not report.complete:
-            wrong.append("no part of it is known to be complete")
     if wrong:
         fail("; ".join(wrong), INCOMPLETE)
 
@@ -324,7 +320,7 @@ def verify(
         options.Text,
         Option(
             metavar="SOURCE",
-            help=f"Compare all rows; with segments, also the ledger. {_COMPARABLE}",
+            help=f"Compare with SOURCE; with segments, the ledger too. {_COMPARABLE}",
         ),
     ] = None,
     confirm: Annotated[
@@ -332,7 +328,7 @@ def verify(
     ] = False,
     form: options.PrintFormat = "table",
 ) -> int:
-    """Check an archive; print each problem and the command that repairs it.
+    """Check an archive; print each problem and what to do about it.
 
     Exits with 5 if anything is wrong, and with 3 if nothing could be compared or confirmed.
     """
@@ -359,8 +355,8 @@ def _confirm(archive: "ba.Archive", other: str, form: str) -> int:
     print_record(confirmation, form)
     if len(confirmation.rows):
         line = options.command_line("verify", archive.uri, "--against", other)
-        say(f"The archive is unchanged; its _disputes/ has the differences, and `{line}` advice")
-    why = "nothing: both must have all accounts, and their rows must have different origins"
+        say(f"The archive's rows stay; _disputes/ has the differences; `{line}` says what to do")
+    why = "nothing: the source must have all of the archive's accounts, and rows of its own origin"
     if not confirmation.shared:
         why = "nothing: no stretch is complete in both"
     say(f"Confirmed: {spans_text(confirmation.confirmed) or why}")
@@ -381,7 +377,7 @@ def digest(
 @command(panel=ARCHIVE)
 def diff(
     one: Annotated[str, Argument(metavar="A", help=_COMPARABLE)],
-    other: Annotated[str, Argument(metavar="B", help="The same.")],
+    other: Annotated[str, Argument(metavar="B", help="As for A.")],
     since: options.SinceAll = None,
     until: options.UntilAll = None,
     output: Annotated[Path | None, options.output_option("File for the rows that differ.")] = None,
@@ -415,7 +411,7 @@ def serve(
         options.Texts,
         Option(
             metavar="ORIGIN",
-            help="Origin whose pages may use it, or *; repeatable. [all; none on loopback]",
+            help="Origin whose pages may read answers, or *; repeatable. [all; none on loopback]",
         ),
     ] = None,
     assets: options.AssetsFile = None,
@@ -423,10 +419,7 @@ def serve(
 ) -> None:
     """Serve an archive like a node, with a page to explore it in a browser."""
     if (archive is None) != demo:
-        raise ValueError(
-            "give an archive or --demo, not both" if demo else "give an archive, or --demo"
-        )
-    options.check_is("archive", archive or "")
+        raise ValueError("give an archive, or --demo, not both")
     from balance_analysis.demo import sample_archive
     from balance_analysis.service.app import create_app
     from balance_analysis.service.server import serve_until_signal
@@ -441,7 +434,8 @@ def serve(
 
             webbrowser.open(url)
 
-    with contextlib.nullcontext(ba.Archive(archive)) if archive else sample_archive() as served:
+    opened = contextlib.nullcontext(options.archive_at(archive)) if archive else sample_archive()
+    with opened as served:
         names: dict[str, Any] = {"assets": assets, "labels": labels}
         application = create_app(served, host=host, allow_origins=allow_origin, **names)
         try:

@@ -1,4 +1,4 @@
-"""Commands that query a node, or an embedded one."""
+"""Commands that query a node; `demo` starts one of its own."""
 
 import datetime as dt
 from pathlib import Path
@@ -40,15 +40,13 @@ def fetch(
     if not loaded["rows"]:
         say("No row matches; the file has an empty table")
     if gaps_of(loaded):
-        fail(f"{output} is incomplete: the node doesn't have all of the interval", INCOMPLETE)
+        fail(f"{output} is incomplete: the node may lack rows of the interval", INCOMPLETE)
 
 
 @command(panel=NODE)
 def limits(
     url: options.Url,
-    output: Annotated[
-        Path | None, options.output_option("JSON file to write them to as well.")
-    ] = None,
+    output: Annotated[Path | None, options.output_option("JSON file for the limits.")] = None,
     form: options.PrintFormat = "table",
 ) -> None:
     """Show the network's current limits."""
@@ -58,9 +56,8 @@ def limits(
         snapshot = ba.load_network_limits(client)
     if output is not None:
         ba.write_network_limits(snapshot, output)
-    print_record(snapshot, form)
-    if output is not None:
         say(f"Wrote {output}")
+    print_record(snapshot, form)
 
 
 @command(panel=NODE)

@@ -46,14 +46,10 @@ UntilLast = Annotated[
 ]
 SinceAll = Annotated[Text, Option(help="Start, inclusive; by default no bound.")]
 UntilAll = Annotated[Text, Option(help="End, exclusive; by default no bound.")]
-Partial = Annotated[
-    bool, Option("--partial", help="Use the available rows if the archive is incomplete.")
-]
+Partial = Annotated[bool, Option("--partial", help="Use the rows of an incomplete archive too.")]
 Verbose = Annotated[
     int,
-    Option(
-        "-v", "--verbose", count=True, show_default=False, help="Log more; -vv logs every request."
-    ),
+    Option("-v", "--verbose", count=True, show_default=False, help="Log more; -vv: each request."),
 ]
 Quiet = Annotated[bool, Option("-q", "--quiet", help="Report only errors.")]
 Units = Annotated[

@@ -21,11 +21,11 @@ from balance_analysis.files.atomic import check_output, replacing
 from balance_analysis.table.moments import moment_text
 from balance_analysis.table.text import (
     LONG_ID,
-    clipped,
     count_text,
     decimal_text,
     list_text,
     short_ids,
+    truncated,
 )
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _print_fitting(
     for width in _WIDTHS:
         room, shown = shutil.get_terminal_size().columns + 2, {}
         for name in order:
-            texts = [clipped(x, width) if name in ids else x for x in columns[name]]
+            texts = [truncated(x, width) if name in ids else x for x in columns[name]]
             needed = 2 + max(map(len, (titles[name], *map(printable, texts))))
             if needed <= room:
                 shown[name], room = texts, room - needed
@@ -260,9 +260,7 @@ def series(
 @command()
 def compare(
     file: options.Source,
-    at: Annotated[
-        list[str], Option(metavar="MOMENT", help="A moment; give two, before and after.")
-    ],
+    at: Annotated[list[str], Option(metavar="MOMENT", help="A moment; give two: before, after.")],
     filters: options.AccountOptions,
     listing: TableOptions,
     units: options.Units = False,
@@ -304,7 +302,7 @@ def explain(
     rows = opened.select(**accounts.given()).read(columns=ba.ACCOUNT_KEY, partial=True)
     keys = rows.drop_duplicates()
     if keys.empty:
-        raise ValueError(f"{archive} has no such account")
+        raise ValueError(f"{archive} has no account that the options select")
     if len(keys) > 1:
         message = f"{archive} has {count_text(len(keys), 'such account')}: select one"
         raise ValueError(f"{message} with --asset-id, --account-type, --party-id and --market-id")
@@ -314,16 +312,14 @@ def explain(
 @command()
 def sql(
     archive: options.ArchiveAt,
-    query: Annotated[
-        str, Argument(metavar="QUERY", help='A SELECT, such as "select * from coverage".')
-    ],
+    query: Annotated[str, Argument(metavar="QUERY", help='A SELECT: "select * from coverage".')],
     listing: TableOptions,
 ) -> None:
     """Query an archive with SQL (DuckDB).
 
     The views are changes, accounts, assets, coverage, labels and limits. A query reads nothing but
     the archive, and writes nothing but FILE. In changes, amount is the balance in whole units.
-    Gaps are in coverage; DuckDB doesn't check files for damage, as `verify` does.
+    The view coverage has the gaps. DuckDB doesn't check files for damage; `verify` does.
     """
     import pandas as pd
 
@@ -345,7 +341,7 @@ def _run_query(archive: "ba.Archive", query: str) -> "pa.Table":
     from balance_analysis.archive.sql import views_of
 
     try:
-        connection = with_snapshot(archive.store, lambda now: views_of(now, is_locked=True))
+        connection = with_snapshot(archive.store, lambda now: views_of(now, is_restricted=True))
     except ModuleNotFoundError as error:
         raise ValueError(str(error)) from error
     import duckdb
@@ -390,13 +386,11 @@ def choose_format(form: str | None, output: Path | None, *, source: str, otherwi
 
     ending = output.suffix[1:].lower()
     if form == "table":
-        raise ValueError(
-            "a table can only be printed; a file takes --format csv, json, parquet or xlsx"
-        )
+        raise ValueError("--format table can only be printed; use csv, json, parquet or xlsx")
     if form is None and ending not in WRITERS:
-        raise ValueError(f"{output}: name a .csv, .json, .parquet or .xlsx file, or give --format")
+        raise ValueError(f"{output} must end with .csv, .json, .parquet or .xlsx, or pass --format")
     if form is not None and ending in WRITERS and ending != form:
-        raise ValueError(f"{output}: name a .{form} file, or give --format {ending}")
+        raise ValueError(f"{output} must end with .{form}, or pass --format {ending}")
     check_installed(form or ending)
     check_output(output, inputs=[source])
     return form or ending
@@ -433,9 +427,7 @@ def plot(
     selection: options.Selection,
     output: Annotated[Path, options.output_option("The picture to write: .png, .svg or .pdf.")],
     kind: Annotated[PictureKind, Option(help="What to show.")] = "balances",
-    freq: Annotated[
-        options.Text, Option(help="Period of flows or totals, such as 1h, 1D, MS.")
-    ] = None,
+    freq: Annotated[options.Text, Option(help="Period of flows or totals: 1h, 1D, MS.")] = None,
     by: options.By = None,
 ) -> None:
     """Draw a picture of a file or an archive.
@@ -466,9 +458,7 @@ def _source_of(kind: str, selection: options.Selection, by: str | None) -> Any: 
     bounds = selection.bounds
     if kind in _OF_ARCHIVES:
         if any(selection.filters().values()):
-            raise ValueError(
-                f"--kind {kind} covers all accounts; leave out the options that select some"
-            )
+            raise ValueError(f"--kind {kind} shows all accounts; leave out the account options")
         if kind == "coverage" and any(bounds.values()):
             raise ValueError("--kind coverage shows all time; leave out --since and --until")
         return options.archive_at(selection.file)
@@ -516,9 +506,7 @@ def report(
     output: Annotated[Path, options.output_option("The .html page to write.")],
     since: options.Since = None,
     until: options.UntilLast = None,
-    largest: Annotated[
-        int, Option(min=0, help="Accounts per asset with their history on the page.")
-    ] = 20,
+    largest: Annotated[int, Option(min=0, help="Accounts per asset with their history.")] = 20,
     party_id: Annotated[
         options.Texts, Option(metavar="ID", help="Show this party first; repeatable.")
     ] = None,

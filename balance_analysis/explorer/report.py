@@ -147,7 +147,7 @@ def _write_page(subject: _Subject, first: list[wire.Key], largest: int) -> str:
         data = _freeze(state, first, largest)
     if gaps := gaps_of(state):
         what = "table" if isinstance(state, TableState) else "archive"
-        message = "the %s is not known to be complete in %s: rows may be missing"
+        message = "the %s is not complete for %s: rows may be missing"
         logger.warning(message, what, spans_text(gaps))
     else:
         state.outline.warn_about_missing_accounts()
@@ -161,7 +161,7 @@ def _check_accounts(state: State, accounts: list[wire.Key]) -> None:
     known = {account for part in parts for account in wire.keys_of(part.history.accounts)}
     if missing := [account for account in accounts if account not in known]:
         raise ValueError(
-            f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; pass "
+            f"{count_text(len(missing), 'account')} not in the data, such as {missing[0]!r}; pass "
             f"accounts as a frame or tuples of {schema.ACCOUNT_KEY}, for instance rows of a summary"
         )
 
@@ -308,9 +308,9 @@ def _head(state: State, facts: dict[str, str], problems: list[str]) -> str:
     verdict = completeness(state)
     warnings = [f"A check failed: {problem}" for problem in problems]
     if gaps := gaps_of(state):
-        warnings.append(f"Not known to be complete: {spans_text(gaps)}. Rows may be missing.")
+        warnings.append(f"Not complete: {spans_text(gaps)}. Rows may be missing.")
     elif verdict == "not known to be complete":
-        warnings.append("Completeness unknown: load from a node, or use an archive.")
+        warnings.append("Completeness unknown: load from a node, or state it in ba.to_table.")
     facts = {"balance changes": f"{state.changes.total():,}", **facts}
     paragraphs = _joined('<p class="warned">{}</p>', [(warning,) for warning in warnings])
     terms = _joined('<div><dt>{0}</dt><dd title="{1}">{1}</dd></div>', facts.items())

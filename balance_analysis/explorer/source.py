@@ -24,7 +24,7 @@ from balance_analysis.errors import logger
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import frame_of
 from balance_analysis.table.known import Known, note_evidence
-from balance_analysis.table.moments import EVER, Span, from_microseconds, gaps_in
+from balance_analysis.table.moments import DAY, EVER, Span, from_microseconds, gaps_in
 from balance_analysis.table.names import Names, rank_assets
 from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, account_heads, canonical
 from balance_analysis.table.text import without_credentials
@@ -37,8 +37,6 @@ KEPT_BYTES: Final = 200_000_000
 
 _ENTRY: Final = 10_000
 """Maximum overhead of a cache entry (in bytes)."""
-
-_DAY: Final = 86_400_000_000
 
 _PART_ROWS: Final = 2_000_000
 """Approximate number of rows, of all assets, in the files that one part of a view reads."""
@@ -151,7 +149,7 @@ class ArchiveState:
         self.start: int
         self.end: int
         self.start, self.end = span or snapshot.evidence.bounds
-        self.known: Known | None = snapshot.known
+        self.known: Known | None = tuple(snapshot.evidence.complete)
         self.names: Names = archive.names().updated(given)
         self._shared: dict[Filters, Span] = {}
 
@@ -172,7 +170,7 @@ class ArchiveState:
         elif edges is None:
             return self._read(filters, span, None, check)[0]
         else:
-            edges = edges[edges % _DAY != 0]  # days' ends are read in any case
+            edges = edges[edges % DAY != 0]  # days' ends are read in any case
         key = "rows", self.version, filters, span, None if edges is None else edges.tobytes()
         history: History = self._kept.get(key, lambda: self._read(filters, span, edges, check))
         return history
@@ -184,7 +182,7 @@ class ArchiveState:
         """
         files = self._snapshot.files(*span)
         accounts = [entry.rows for entry in self._snapshot.manifest.checkpoints.values()]
-        most = 2 * max(accounts, default=0) * (span[1] - span[0]) / _DAY
+        most = 2 * max(accounts, default=0) * (span[1] - span[0]) / DAY
         is_sparse = 0 < sum(file.most_rows for file in files) <= most and not filters.party_ids
         return is_sparse and self._count(files)[filters.asset_id or ""] <= _SHARED_ROWS
 
@@ -332,7 +330,7 @@ def _joined(parts: Iterable[pa.Table]) -> pa.Table:
 
 def _days(file: FileSlice) -> NDArray[np.int64]:
     """Return where the days of a file's period begin."""
-    return np.arange(file.begin, file.stop, _DAY)
+    return np.arange(file.begin, file.stop, DAY)
 
 
 def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:

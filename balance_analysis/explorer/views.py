@@ -227,7 +227,7 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         "gaps": source.gaps_of(state),
         "completeness": source.completeness(state),
         # The rest of each sentence is advice on loading.
-        "left_out": [sentence.partition(";")[0] for sentence in outline.left_out],
+        "left_out": [text.partition(";")[0] for text in outline.sum_warnings],
         "opened": is_opened,
         "labels": names.shown("party_id", names.labels),
         "assets": [

@@ -28,10 +28,10 @@ from balance_analysis.figures.times import Extent, date_text, shade_limits, show
 from balance_analysis.table.moments import Moment, Span, to_microseconds
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names
 from balance_analysis.table.schema import ACCOUNT_KEY, Ints, Mask
-from balance_analysis.table.text import clipped
+from balance_analysis.table.text import truncated
 
-COLUMNS: Final = 6_000
-"""Number of distinct columns in a figure: 600 per inch of a new figure, as fine as print."""
+PIXELS: Final = 6_000
+"""Columns of pixels in a figure: 600 per inch of a new figure, as fine as print."""
 
 PLAIN: Final[dict[str, Any]] = {"parse_math": False, "usetex": False}
 """Text arguments that keep matplotlib from reading names as formulas."""
@@ -78,7 +78,7 @@ class Chart:
         return merged(open_history(self.source, start=self.start, end=self.end), self.by)
 
     @cached_property
-    def over(self) -> tuple[Steps, Grid]:
+    def steps_and_grid(self) -> tuple[Steps, Grid]:
         """The known steps of the accounts, and the requested interval as a grid."""
         grid = self.history.grid(start=self.start, end=self.end)
         return self.history.over(grid), grid
@@ -87,10 +87,10 @@ class Chart:
     def interval(self) -> Extent:
         """The interval to show; empty if there is nothing to show.
 
-        By default it goes from the first row to the end of the known stretches, else to the last
+        By default it goes from the first row to the end of the known intervals, else to the last
         row.
         """
-        (steps, grid), known = self.over, self.history.known
+        (steps, grid), known = self.steps_and_grid, self.history.known
         times = self.history.extent
         edges = grid.edges[[0, -1]] if len(grid) else np.zeros(2, np.int64)
         begin, stop = edges.tolist()
@@ -127,7 +127,7 @@ class Chart:
         if not ids:
             return Unit()
         decimals = assets[ids[0]].decimals if ids[0] in assets else None
-        return Unit(ids[0], decimals, clipped(shown[ids[0]], _LETTERS))
+        return Unit(ids[0], decimals, truncated(shown[ids[0]], _LETTERS))
 
     @cached_property
     def ax(self) -> Axes:
@@ -136,7 +136,7 @@ class Chart:
 
     def levels(self, number: int) -> tuple[Ints, Ints, Mask]:
         """Return one account's steps: their times, 128-bit words, and whether they are known."""
-        account, shown = self.over[0].part(number, number + 1), self.interval
+        account, shown = self.steps_and_grid[0].part(number, number + 1), self.interval
         return levels_in(account, shown.start, shown.before, since=shown.start)[:3]
 
     def label(self, measure: str) -> Axes:

@@ -41,9 +41,9 @@ def plot_balances(
     r"""Draw the balances of one asset's accounts over time, as steps.
 
     A balance holds from its row until the account's next row, the last one until `end`, as long as
-    every change is known. Before an account's first row, opening or not, its balance is unknown and
-    no line is drawn; while no account's balance is known, the figure is hatched. If one account
-    holds so much that the others look like zero, `ax.set_yscale("asinh")` shows them.
+    every change is known. While a balance is unknown, such as before an account's first row, no
+    line is drawn; while no account's balance is known, the figure is hatched. If one account holds
+    so much that the others look like zero, `ax.set_yscale("asinh")` shows them.
 
     If there are more than eight accounts, the eight with the largest maxima are drawn, and the
     legend says how many are not.
@@ -59,16 +59,16 @@ def plot_balances(
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit if its
         decimals are unknown.
     labels
-        Own names, as `read_labels` takes them; by default those in the table's attrs.
+        The labels, as `read_labels` takes them; by default those in the table's attrs.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first row
-        to the end of the known stretches, else to the last row, which is still drawn.
+        to the end of the known intervals, else to the last row, which is still drawn.
     by
         The columns that identify a holder, such as "party_id" for one line per party: see
         `holders`.
     limits
-        The frame of `Archive.limits()`. Times when markets could be proposed are shaded, times when
-        assets could be are dotted.
+        The frame of `Archive.limits()`. Times when markets could be proposed are shaded; those when
+        assets could be proposed are dotted.
     title
         The title; by default it names what is drawn; "" for none.
     **style
@@ -101,7 +101,7 @@ def plot_balances(
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
     chart = axes.Chart(source, ax, start, end, assets, labels, title, limits, by=by)
-    (steps, _), interval = chart.over, chart.interval
+    (steps, _), interval = chart.steps_and_grid, chart.interval
     ax = chart.label("balance")
     if interval.start == interval.before:
         return chart.explain("no balance changes")
@@ -115,7 +115,7 @@ def plot_balances(
     lines: list[Artist] = []
     for number, label, group, arguments in wanted:
         times, words, is_known = chart.levels(number)
-        places = thinned(times, is_known, words, columns=axes.COLUMNS)
+        places = thinned(times, is_known, words, columns=axes.PIXELS)
         amounts = chart.unit.scale(int128.to_balances(words[places], is_known[places]))
         merged = {"color": group.colour, "linestyle": group.dashes, "label": label, **arguments}
         edges = np.append(times[places], interval.end)
@@ -167,10 +167,10 @@ def plot_drawdown(
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit if its
         decimals are unknown.
     labels
-        Own names, as `read_labels` takes them; by default those in the table's attrs.
+        The labels, as `read_labels` takes them; by default those in the table's attrs.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first row
-        to the end of the known stretches, else to the last row, which is still drawn.
+        to the end of the known intervals, else to the last row, which is still drawn.
         The balance at its start may be the peak; earlier balances are ignored.
     by
         The columns that identify a holder instead of an account, such as "party_id": see `holders`.
@@ -208,7 +208,7 @@ def plot_drawdown(
     'deepest: 2 (25%), 2023-04-03'
     """
     chart = axes.Chart(source, ax, start, end, assets, labels, title, by=by)
-    (steps, _), interval = chart.over, chart.interval
+    (steps, _), interval = chart.steps_and_grid, chart.interval
     if len(steps) > 1:
         raise ValueError(
             f"plot_drawdown draws one account or holder, but the table has {len(steps):,}; "
@@ -223,7 +223,7 @@ def plot_drawdown(
     first = int(is_known.argmax())
     has_peak = is_known & (np.cumsum(~is_known) == first)  # not after a gap
     peaks, depths = _falls(words, has_peak)
-    places = thinned(times, is_known, words, peaks, depths, columns=axes.COLUMNS)
+    places = thinned(times, is_known, words, peaks, depths, columns=axes.PIXELS)
     levels = [
         chart.unit.scale(int128.to_balances(int128.take(each, places), has_it[places]))
         for each, has_it in ((words, is_known), (peaks, has_peak), (depths, has_peak))

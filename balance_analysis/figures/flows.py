@@ -21,14 +21,13 @@ from balance_analysis.analysis.history import AccountSlices, History, Source, ar
 from balance_analysis.analysis.steps import downsample
 from balance_analysis.figures import axes, times
 from balance_analysis.figures.styles import BLUE, SKY, VERMILION, incomplete_style, ink, spread
-from balance_analysis.figures.times import DAY
-from balance_analysis.table.moments import Moment, joined
+from balance_analysis.table.moments import DAY, Moment, joined
 from balance_analysis.table.names import AssetsLike
 from balance_analysis.table.schema import Ints
 from balance_analysis.table.text import count_text
 
 _GAP: Final = 0.12
-"""Gap between two bars, as a part of a period's length."""
+"""Gap between two bars, as a fraction of a period's length."""
 
 _NARROWEST: Final = 0.5
 """Width of a bar's edge (in points), so that a narrow bar stays visible."""
@@ -67,15 +66,15 @@ def plot_flows(
         The length of a period, see `flows`; `None` for a single period.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first row's
-        period to the end of the known stretches, else of the rows. A row before the interval makes
-        the delta of the account's first row in it known.
+        period to the end of the known intervals, else to that of the last row's period. A row
+        before the interval makes the delta of the account's first row in it known.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit if its
         decimals are unknown.
     limits
-        The frame of `Archive.limits()`. Times when markets could be proposed are shaded, times when
-        assets could be are dotted.
+        The frame of `Archive.limits()`. Times when markets could be proposed are shaded; those when
+        assets could be proposed are dotted.
     title
         The title; by default it names what is drawn; "" for none.
     **style
@@ -130,12 +129,12 @@ def plot_flows(
     axes.format_amounts(ax, chart.unit)
     rows = count_text(unknown := int(sums["unknown"].sum()), "first row")
     notes = [f"left out: {rows} (previous balance unknown)"] * (unknown > 0)
-    notes += ["left out: accounts without a known row"] * bool(history.bad_row_warnings)
+    notes += ["left out: accounts with bad rows only"] * bool(history.bad_row_warnings)
     return chart.finish(measure, [*drawn, *hatches], notes=notes)
 
 
 def _draw_bars(chart: axes.Chart, sums: pd.DataFrame, style: dict[str, Any]) -> list[Artist]:
-    ax, columns = chart.ax, axes.COLUMNS // 4
+    ax, columns = chart.ax, axes.PIXELS // 4
     starts, ends = (sums[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
     amounts = [chart.unit.scale(sums[name].array) for name in ("inflow", "outflow", "net")]
     places = downsample(starts, *amounts, columns=columns, starts_known=np.isnan(amounts[0]))
@@ -171,13 +170,13 @@ def plot_activity(
     Parameters
     ----------
     source
-        A table of balance changes, with rows in any order. It may have several assets, since rows
-        are counted, not amounts.
+        A table of balance changes, with rows in any order, or an `Archive`. It may have several
+        assets: rows are counted, not amounts.
     ax
         The Axes to draw into; by default those of a new `matplotlib.pyplot` figure.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first row
-        to the end of the known stretches, else to the last row.
+        to the end of the known intervals, else to the last row.
     title
         The title; by default it names what is drawn; "" for none.
     **style
@@ -219,7 +218,7 @@ def plot_activity(
             moments = moments[(shown.start <= moments) & (moments < shown.before)]
             return np.bincount(moments // DAY - first, minlength=len(days))
 
-        return chart, days, np.sum([*slices.map(count, chart.over[1])], axis=0)
+        return chart, days, np.sum([*slices.map(count, chart.steps_and_grid[1])], axis=0)
 
     chart, days, counts = over_slices(source, counted)
     if not counts.any():

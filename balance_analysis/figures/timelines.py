@@ -18,7 +18,7 @@ from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.figures import axes, styles, times
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.table.moments import Moment, Span, gaps_in, to_microseconds
+from balance_analysis.table.moments import DAY, Moment, Span, gaps_in, to_microseconds
 from balance_analysis.table.schema import LIMIT_FLAGS
 from balance_analysis.table.text import duration_text
 
@@ -92,13 +92,13 @@ def plot_limits(
     earlier = {f"propose_{kind}_enabled": times.proposal_spans(frame, kind) for kind in times.KINDS}
     # The time before the first snapshot takes no more than half of the timeline.
     earliest = min((span[0] for spans in earlier.values() for span in spans), default=first)
-    begin = min(first, max(earliest, first - max(stop - first, times.DAY)))
+    begin = min(first, max(earliest, first - max(stop - first, DAY)))
     begin = begin if start is None else to_microseconds(start)
     if begin > stop:
-        raise ValueError(f"start is after the end, {times.date_text(stop)}: {start!r}")
+        raise ValueError(f"start {start!r} is after the last snapshot, {times.date_text(stop)}")
     times.format_times(ax, begin, stop)
     low, high = ax.set_xlim(ax.get_xlim())
-    least = int((high - low) * times.DAY) // 50
+    least = int((high - low) * DAY) // 50
     options, drawn = _state_options(ax, styles.spread(style, 1, Patch)[0]), {}
     for lane, flag in enumerate(LIMIT_FLAGS):
         yes = [*compress(seen, frame[flag])]

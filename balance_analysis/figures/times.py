@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.grid import Frequency, to_period
 from balance_analysis.figures.styles import incomplete_style, ink, unknown_style
 from balance_analysis.table.known import Known
-from balance_analysis.table.moments import Span, gaps_in, joined, moment_text
+from balance_analysis.table.moments import DAY, Span, gaps_in, joined, moment_text
 from balance_analysis.table.schema import Ints
 
 KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "asset": (0.0, "..")}
@@ -30,9 +30,6 @@ on top of each other, also in print and on a dark background."""
 
 _CLOCK: Final = {"s": "second", "min": "minute", "h": "hour"}
 _PERIODS: Final = {"D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
-
-DAY: Final = 86_400_000_000
-"""A day, in microseconds."""
 
 _SHORTEST: Final = 10_000
 """Shortest axis, in microseconds: on a shorter one, matplotlib's float days make ticks coincide."""
@@ -55,7 +52,7 @@ class Extent:
     before
         Rows before this moment are drawn: `end`, or right after it if the caller gave no end.
     known
-        The stretches in which every change is known; `None` if not stated.
+        The intervals in which every change is known; `None` if not stated.
     """
 
     start: int
@@ -119,8 +116,8 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
     if limits is None:
         return handles
     for kind, (alpha, hatch) in KINDS.items():
-        dates = [to_dates(span) for span in proposal_spans(limits, kind)]
-        seen = [span for span in np.clip(dates, *ax.get_xlim()).tolist() if span[0] < span[1]]
+        days = [to_dates(span) for span in proposal_spans(limits, kind)]
+        seen = [span for span in np.clip(days, *ax.get_xlim()).tolist() if span[0] < span[1]]
         shade, edge = to_rgba(ink(ax), alpha), to_rgba(ink(ax), 0.3)
         shape = {"facecolor": shade, "edgecolor": edge, "hatch": hatch, "linewidth": 0}
         handles += _shade(ax, seen, {**shape, "zorder": 0.2, "label": f"{kind} proposals enabled"})

@@ -56,8 +56,8 @@ def plot_totals(
 ) -> Axes:
     """Draw one asset's total as stacked steps, one area per group of accounts.
 
-    Unknown balances are in no sum: the legend counts the accounts that have some. While no balance
-    is known, the figure is hatched. Groups that never hold anything are omitted. If there are more
+    Unknown balances are in no sum: the legend counts the accounts left out. While no balance is
+    known, the figure is hatched. Groups that never hold anything are omitted. If there are more
     than nine groups, the nine that hold most on average are drawn, and the others as one. Sums
     below zero are stacked downwards.
 
@@ -73,7 +73,7 @@ def plot_totals(
         The interval between points, see `totals`; `None` for every change.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first row
-        to the end of the known stretches, else to the last row, which is still drawn.
+        to the end of the known intervals, else to the last row, which is still drawn.
     share
         Whether to draw shares of the known total instead of amounts, as in `totals`. Shares are
         unknown where the total isn't above 0.
@@ -82,10 +82,10 @@ def plot_totals(
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit if its
         decimals are unknown.
     labels
-        Own names, as `read_labels` takes them; by default those in the table's attrs.
+        The labels, as `read_labels` takes them; by default those in the table's attrs.
     limits
-        The frame of `Archive.limits()`. Times when markets could be proposed are shaded, times when
-        assets could be are dotted.
+        The frame of `Archive.limits()`. Times when markets could be proposed are shaded; those when
+        assets could be proposed are dotted.
     title
         The title; by default it names what is drawn; "" for none.
     **style
@@ -171,7 +171,7 @@ class _Stack:
 
     def sum_up(self, points: Ints) -> tuple[NDArray[np.float64], Mask]:
         """Return each area's sum at each point, and the points at which any balance is known."""
-        count, steps = len(self.labels), self.chart.over[0]
+        count, steps = len(self.labels), self.chart.steps_and_grid[0]
         ids = self.chart.history.accounts[["asset_id"]].iloc[[0] * (count + 1)]
         sums = totals.sum_at(steps, door.Groups(ids, self.numbers), points)
         frame = totals.totals_of(sums, dt.UTC)
@@ -192,7 +192,7 @@ def _largest_groups(chart: axes.Chart, by: Sequence[str], *, share: bool) -> _St
 
     Groups that never hold anything are omitted, except for one if no group holds anything.
     """
-    (steps, _), interval = chart.over, chart.interval
+    (steps, _), interval = chart.steps_and_grid, chart.interval
     groups, changes = door.make_groups(chart.history, by), _changes(steps, interval)
     owners = groups.numbers[changes["number"]]
     changes = changes.assign(group=owners).sort_values(["group", "time"], kind="stable")
@@ -237,7 +237,7 @@ def _grid_points(stack: _Stack, freq: Frequency) -> Ints:
 def _change_points(stack: _Stack) -> Ints:
     """Return the times of changes (in microseconds), downsampled."""
     chart = stack.chart
-    changes = _changes(chart.over[0], chart.interval)
+    changes = _changes(chart.steps_and_grid[0], chart.interval)
     times, places = np.unique(changes["time"], return_inverse=True)
     cells = stack.numbers[changes["number"]] * len(times) + places
     count = len(stack.labels)
@@ -246,7 +246,7 @@ def _change_points(stack: _Stack) -> Ints:
     edges = [edge for pair in _piled(stack.parts(levels)) for edge in pair]
     stretches = np.searchsorted(np.array(chart.interval.gaps).ravel(), times, side="right")
     starts_known = np.diff(stretches, prepend=0) > 0
-    kept = downsample(times, *edges, columns=axes.COLUMNS, starts_known=starts_known)
+    kept = downsample(times, *edges, columns=axes.PIXELS, starts_known=starts_known)
     return times[kept]
 
 
@@ -273,7 +273,7 @@ def _draw_areas(
         seam = {"edgecolor": ax.get_facecolor(), "zorder": 1 - number / 1000, "label": label}
         options = {"facecolor": group.colour, "hatch": group.hatch, **seam, **wanted[number]}
         for reach in reaches:
-            places = downsample(points, reach, columns=axes.COLUMNS, starts_known=fresh)
+            places = downsample(points, reach, columns=axes.PIXELS, starts_known=fresh)
             seen = np.where(is_unknown, np.nan, reach)[places]
             area = draw_area(ax, points[places], seen, stack.chart.interval, **options)
             drawn += [area] * (reach is reaches[0])
@@ -291,7 +291,7 @@ def _format_shares(ax: Axes) -> None:
 
 def _left_out(chart: axes.Chart) -> list[str]:
     """Return the legend's sentences about accounts that are not in the sums."""
-    steps, bounds = chart.over[0], np.array([chart.interval.start, chart.interval.before])
+    steps, bounds = chart.steps_and_grid[0], np.array([chart.interval.start, chart.interval.before])
     late = int((cut(steps, bounds).known_lengths < bounds[1] - bounds[0]).sum())
-    notes = [f"left out: {late:,} of {len(steps):,} accounts while unknown"] * (late > 0)
-    return notes + ["left out: accounts without a known row"] * bool(chart.history.left_out)
+    notes = [f"left out while unknown: {late:,} of {len(steps):,} accounts"] * (late > 0)
+    return notes + ["left out: accounts without a known row"] * bool(chart.history.sum_warnings)

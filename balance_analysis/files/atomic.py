@@ -20,7 +20,7 @@ from balance_analysis.errors import check_type
 MANIFEST: Final = "_archive.json"
 """The file that makes a folder an archive."""
 
-DAMAGES: Final = (
+DAMAGE_ERRORS: Final = (
     *(OSError, ValueError, TypeError, LookupError, ArithmeticError),
     *(NotImplementedError, RecursionError, MemoryError),
 )
@@ -77,9 +77,9 @@ def check_output(
     """
     target, name = check_outside(path), os.fspath(path)
     if suffixes and Path(path).suffix.lower() not in suffixes:
-        raise ValueError(f"{name}: name a {' or '.join(filter(None, suffixes))} file")
+        raise ValueError(f"{name} must end with {' or '.join(filter(None, suffixes))}")
     if target.exists() and not target.is_file():
-        raise ValueError(f"{name} is a folder or not a regular file; name a file")
+        raise ValueError(f"{name} is a folder or not a regular file; choose another path")
     for source in (source for source in inputs if source):
         places = [place for place in (target, *target.parents) if place.exists()]
         if Path(source).exists() and any(place.samefile(source) for place in places):

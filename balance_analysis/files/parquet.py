@@ -1,7 +1,7 @@
 """Read and write tables as Parquet with a note, and network limits as JSON.
 
-Every Parquet file is read and written here, except an archive's files of rows, which
-`archive.datafile` reads and writes. The note describes the table: it is JSON, under one key of the
+This module reads and writes every Parquet file except an archive's files of rows: see
+`archive.datafile`. The note describes the table: it is JSON, under one key of the
 file's metadata. pandas is imported only where a table is built, as a download doesn't need it.
 """
 
@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis.errors import ArchiveError, check_frame, check_type, logger
-from balance_analysis.files.atomic import DAMAGES, PathLike, archive_around, replacing
+from balance_analysis.files.atomic import DAMAGE_ERRORS, PathLike, archive_around, replacing
 from balance_analysis.table import known, schema
 from balance_analysis.table.names import AssetsLike, LabelsLike, note_names, read_names
 
@@ -63,7 +64,7 @@ def read_note(file: ParquetFile) -> dict[str, Any]:
 def open_parquet(source: Path | BinaryIO | bytes) -> ParquetFile:
     """Open a file, or its content, for reading; pages with checksums are checked.
 
-    Damaged files raise one of `files.atomic.DAMAGES`.
+    Damaged files raise one of `files.atomic.DAMAGE_ERRORS`.
     """
     stream = pa.BufferReader(source) if isinstance(source, bytes) else source
     return ParquetFile(stream, page_checksum_verification=True)
@@ -145,7 +146,7 @@ def read_parquet(
     Raises
     ------
     ArchiveError
-        If the file isn't Parquet, or isn't a table.
+        If the file isn't Parquet, or isn't a table, or the folder has lost a file.
     OSError
         If the file can't be opened.
     """
@@ -166,6 +167,9 @@ def read_parquet(
         if not parts:
             fault = "is a folder without Parquet files; ba.Archive(...).read() reads an archive"
             raise IsADirectoryError(errno.EISDIR, fault, os.fspath(path))
+        count = re.search(r"-of-(\d+)\.", parts[0].name)
+        if count and int(count[1]) != len(parts):
+            raise ArchiveError(f"{path} has {len(parts)} of {int(count[1])} files; write it anew")
     read = [_read_part(part) for part in parts]
     tables: list[pd.DataFrame] = []
     for rows, load in read:
@@ -192,7 +196,7 @@ def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
             if known.noted_rows(load) != file.metadata.num_rows:
                 load = known.without_evidence(load)
             return _read_rows(file), load
-        except DAMAGES as error:
+        except DAMAGE_ERRORS as error:
             fault = f"is not a Parquet file of balance changes, or is damaged: {error}"
             raise ArchiveError(f"{path} {fault}") from error
 
@@ -262,7 +266,7 @@ def read_network_limits(path: PathLike) -> schema.NetworkLimits:
         for name in (*schema.LIMIT_MOMENTS, "fetched_at"):
             content[name] = None if content[name] is None else Timestamp(content[name])
         return schema.NetworkLimits(**content)
-    except DAMAGES as error:
+    except DAMAGE_ERRORS as error:
         raise ArchiveError(
             f"{os.fspath(path)} is not a snapshot of network limits: {error}"
         ) from error

@@ -29,7 +29,7 @@ from balance_analysis.files.parquet import make_note, write_rows
 from balance_analysis.table import schema
 from balance_analysis.table.display import UNITS_KEY, header_of, units_of, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts, to_plain_arrow
-from balance_analysis.table.known import is_opening, read_notes
+from balance_analysis.table.known import read_notes
 from balance_analysis.table.names import carried, names_in
 from balance_analysis.table.text import decimal_text
 
@@ -48,7 +48,7 @@ _NARROWEST: Final = {_FRACTION: 21, _DAY: 12, _SECOND: 20}
 """Minimum width of a column in characters, by its format: autofit ignores formats."""
 
 _WIDEST: Final = 285
-"""Maximum width of a column in pixels; ids are longer, and nobody reads them to the end."""
+"""Maximum width of a column in pixels; ids are longer, and would fill the screen."""
 
 _THOUSAND: Final = 1000
 
@@ -200,7 +200,7 @@ def _with_openings(table: pd.DataFrame, start: int | None) -> pd.DataFrame:
     if start is None or not {*schema.COLUMNS} <= {*table}:
         return table
     times = pd.to_datetime(table["timestamp"], utc=True).to_numpy("M8[us]").view("i8")
-    opening = is_opening(times, start)
+    opening = times < start
     return table.assign(opening=opening) if opening.any() else table
 
 

@@ -166,8 +166,8 @@ def export(
 class _Asked(NamedTuple):
     """The arguments of an export, with times in microseconds.
 
-    A chain may be idle only if its last block is before `old`. `overlap` is how much of the
-    archive's end to ask for again.
+    `old` is now less the lag: only a last block before it is asked for. `overlap` is how much of
+    the archive's end to ask for again.
     """
 
     names: Names
@@ -218,7 +218,7 @@ class _Nodes(NodeSource, Source):
         elif known + 1 < min(last, end):
             record.lagging = True
             errors.logger.warning(
-                "%s lags behind the archive: it holds rows before %s, and the archive ends at %s",
+                "lagging behind the archive: %s, with rows before %s; the archive ends at %s",
                 " and ".join(self.urls),
                 moments.moment_text(known),
                 moments.moment_text(last),

@@ -1,8 +1,8 @@
 """Fill an archive from a source of rows, period by period.
 
 A period is committed as soon as all of its rows have arrived, so an interrupted run keeps what
-it committed. Rows are unproven until the node has been asked for its reach, after them. The next
-run asks again for whatever a killed run left unproven.
+it committed. Rows stay unproven until the source gives evidence for them. The next run asks again
+for whatever a killed run left unproven.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_DOUBTS: Final = 1000
 """Maximum differing rows that the evidence lists one by one."""
 
 SECONDS_TO_PROOF: Final = 30.0
-"""Seconds between a run's requests for the node's reach."""
+"""Seconds after which a run asks its source for evidence again."""
 
 
 class Source(Protocol):
@@ -62,13 +62,12 @@ class Source(Protocol):
         NetworkMismatchError
             If it reaches over the archive's rows, but has none of them.
         """
-        return False
 
     def steps(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield all rows that it has in [start, end), in time order."""
 
     def evidence(self) -> Evidence:
-        """Return the evidence for all rows so far; a node is asked for its reach."""
+        """Return the evidence for all rows so far; a node may be asked more to prove them."""
 
     def answered(self) -> Evidence:
         """Return the evidence for all rows so far, without asking the source."""
@@ -159,7 +158,7 @@ class _Filler:
     is_known
         Whether the source is known to be of the archive's network; `None` before the check.
     proven_at
-        When the source was last asked for its reach (in seconds of a monotonic clock).
+        When the source was last asked for evidence (in seconds of a monotonic clock).
     damage
         The error of the last damaged file, which ends the run once other periods are committed.
     """
@@ -227,7 +226,7 @@ class _Filler:
             self._join(call_in_thread(self.source.evidence).result(PATIENCE))
         except (BalanceAnalysisError, OSError) as error:
             why = str(error) or "the node doesn't answer"
-            logger.warning("the last rows are not kept, or stay unproven: %s", why)
+            logger.warning("the next run must ask for the last rows again: %s", why)
 
     def _commit_periods(self, *, with_rest: bool = False) -> None:
         """Commit each period that has fully arrived; with the rest, everything that has arrived."""
@@ -287,7 +286,7 @@ class _Filler:
             if due:
                 raise NetworkMismatchError(
                     f"{self.writer.store.uri} has rows from {range_text(due[0][0], due[-1][1])}, "
-                    "and the node sent none of them: it is of another network, or has lost rows"
+                    "and the source has none of them: it is of another network, or has lost rows"
                 )
 
     def _join(self, proof: Evidence) -> None:

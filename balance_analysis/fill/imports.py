@@ -24,7 +24,7 @@ from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.fill.fill import Source, bind, fill
-from balance_analysis.load.arguments import OnBadRows, OnProgress, check_on_bad_rows
+from balance_analysis.load.arguments import OnBadRows, OnProgress
 from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
     iter_rows,
@@ -39,7 +39,7 @@ from balance_analysis.segments.segment import (
     heights_text,
     missing_blocks,
 )
-from balance_analysis.table.evidence import Evidence
+from balance_analysis.table.evidence import Evidence, check_on_bad_rows
 from balance_analysis.table.moments import Span, bounds_of, gaps_in, overlap, range_text
 from balance_analysis.table.names import Asset, AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.table.schema import within

@@ -37,12 +37,6 @@ def make_bounds(start: Moment | None = None, end: Moment | None = None) -> tuple
     return first, last
 
 
-def check_on_bad_rows(on_bad_rows: str) -> None:
-    """Raise ValueError unless this is a valid `on_bad_rows`."""
-    if on_bad_rows not in ("raise", "quarantine"):
-        raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
-
-
 def check_positive(name: str, number: int) -> None:
     """Raise unless a number is an integer of at least 1."""
     if isinstance(number, bool) or not isinstance(number, int):

@@ -86,9 +86,9 @@ def load_balance_changes(
         (write other asset ids as `id:ID`), or are `network` for accounts without a party. Write
         account types as `ACCOUNT_TYPE_GENERAL` or `general`, and one that is newer than this
         release as `new:NAME`.
-    assets
-        Symbols and decimals of assets, as for `read_assets`: `asset_id` may then be a symbol, and
-        the table's attrs have them.
+    assets, labels
+        Symbols and decimals of assets, as for `read_assets`, and your own names of parties and
+        markets, as for `read_labels`. Filters may use them, and the table's attrs keep them.
     opening
         Whether to add openings: the last row of each account before `start`, under its own
         timestamp. The load then requests all of the node's rows before `start`, and keeps each
@@ -113,8 +113,8 @@ def load_balance_changes(
         A table: columns asset_id, account_type, party_id, market_id (category), timestamp
         (datetime64[us, UTC]), balance (decimal128(38, 0)[pyarrow], in the asset's smallest unit),
         sorted by these in order; (account, timestamp) unique. `attrs["balance_analysis"]` has,
-        as JSON: source, `start` and `end`, filters, rows, requests, retries, bytes, seconds
-        (throttled ones too), the lowest last block that an answer named, `known` (the intervals for
+        as JSON: source, `start` and `end`, filters, rows, requests, retries, bytes, seconds,
+        `throttled_seconds`, the lowest last block that an answer named, `known` (intervals for
         which the node sent every change, as pairs of ISO 8601), `evidence` (from which they
         follow), and quarantined rows. Rows before `start` are openings.
 
@@ -461,7 +461,7 @@ def iter_pages(
         the end of the list. Pages come last to first; the rows in each keep the list's order.
     newest_first
         The list's order.
-    start, end, asset_id, party_ids, market_ids, account_types, assets
+    start, end, asset_id, party_ids, market_ids, account_types, assets, labels
         As for `load_balance_changes`. A real node takes at most 365 days without a cursor.
 
     Yields

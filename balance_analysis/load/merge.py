@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.int128 import take, to_balances, words_of
 from balance_analysis.analysis.steps import map_parallel
-from balance_analysis.table.frame import categories_of, empty_table, frame_from
+from balance_analysis.table.frame import categories_of, frame_from, to_frame
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
+    ARROW_SCHEMA,
     PART,
     account_heads,
     account_numbers,
@@ -99,7 +100,7 @@ def merge(parts: list[Part]) -> pd.DataFrame:
         Parts in which each account's rows follow in time order. The list is emptied.
     """
     if not parts:
-        return empty_table()
+        return to_frame(ARROW_SCHEMA.empty_table())
     groups = pa.concat_tables(part.accounts for part in parts)
     order, accounts = _in_order(groups)
     counts = accounts["rows"].to_numpy()

@@ -27,11 +27,11 @@ import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError, NetworkMismatchError, RequestError, logger
 from balance_analysis.load import PAGE_SIZE, WORKERS
-from balance_analysis.load.arguments import OnBadRows, check_on_bad_rows, check_positive
+from balance_analysis.load.arguments import OnBadRows, check_positive
 from balance_analysis.node import walk
 from balance_analysis.node.client import Client, RequestStats, Retry, check_client
 from balance_analysis.node.reach import Address, Asker, ask_reach, call_in_thread, quiet_since
-from balance_analysis.table.evidence import Answer, Evidence, Node, Reach, least
+from balance_analysis.table.evidence import Answer, Evidence, Node, Reach, check_on_bad_rows, least
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.moments import (
     EVER,
@@ -158,9 +158,9 @@ class NodeSource:
         return single
 
     def has_any(self, rows: pa.Table, moment: int, owner: str) -> bool:
-        """Return whether a node has a row of an account that its owner has at a moment.
+        """Return whether the node has a row, of any balance, of one of these accounts at a moment.
 
-        False if answers don't prove that the node knows all rows of the moment.
+        `owner` names who has `rows`. False if it isn't proven that the node knows the moment.
 
         Raises
         ------
@@ -367,15 +367,15 @@ class NodeSource:
         """Prove by further requests that a part of the filters has no row in a stretch."""
         part, (start, end) = gap
         for address in self._candidates(start):
-            if (part, (start, end)) in address.answered:
+            if (part, (start, end)) in address.probed:
                 continue
             ask, asked, is_silent = self._asker(address), time.time_ns(), address.is_silent
             try:
                 since = quiet_since(ask, self._parts[part], start, end, is_silent=is_silent)
             except (RequestError, IncompleteError) as error:
-                logger.warning("%s; so what the node may have forgotten is unknown", error)
+                logger.warning("%s; so it is unknown whether the node has forgotten rows", error)
                 continue
-            address.answered.add((part, (start, end)))
+            address.probed.add((part, (start, end)))
             # The last block of an idle chain is complete.
             needed = end - 1 if end == self._idle_end else end
             knows = ask.head is not None and ask.head >= needed
@@ -393,7 +393,7 @@ class NodeSource:
         asked = {step.node.name for step in self.taken}
         for address in self._addresses.values():
             lists = self._unread[address.url]
-            if not lists or not (address.url in asked or address.answered):
+            if not lists or not (address.url in asked or address.probed):
                 continue
             ask, misread = self._asker(address), list[str]()
             start, end = self.taken[0].start, max(step.known_end for step in self.taken)
@@ -441,7 +441,7 @@ class NodeSource:
                     raise
                 if isinstance(error, RequestError) and error.refused:
                     address.failure = error
-                logger.warning("%s; so what the node may have forgotten is unknown", error)
+                logger.warning("%s; so it is unknown whether the node has forgotten rows", error)
             else:
                 self._note_head(address, reach.end)
                 address.rank = reach.start, -min(reach.end, end), turn

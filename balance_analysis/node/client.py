@@ -64,7 +64,6 @@ _PERMANENT_CODES: Final = {3, 5, 6, 7, 9, 11, 12, 16}
 _TOO_LARGE: Final = "larger than max"
 _ADVICE: Final = {
     404: "; check that this is the address of a node",
-    416: "; ask for an interval that it covers",
     _TOO_MANY: "; ask more slowly with max_requests_per_second",
 }
 _INTEGER_DIGITS: Final = 19

@@ -1,6 +1,6 @@
 """Read the bytes of an answer into typed columns.
 
-This module replaces camelCase and numbers in strings. If all edges of a page look alike, as they
+This module renames camelCase and parses numbers. If all edges of a page look alike, as they
 usually do, their values are cut from its bytes; `msgspec` decodes and validates everything else. A
 page with a bad row is read again, row by row, to find the row and the reason. Cursors of single
 rows aren't decoded: `pageInfo` has the two that paging needs. If an object repeats a key, `msgspec`
@@ -165,9 +165,7 @@ def decode_page(body: bytes) -> DecodedPage:
 def raise_bad_row(bad_rows: Sequence[schema.BadRow]) -> None:
     """Raise DecodeError for the first bad row, if there is one."""
     for bad in bad_rows:
-        raise DecodeError(
-            f"the node sent a bad row: {bad.reason}; the row is {bad.raw}", row=bad.raw
-        )
+        raise DecodeError(f"the node sent a bad row: {bad.reason}; it is {bad.raw}", row=bad.raw)
 
 
 Texts = list[pa.StringArray]

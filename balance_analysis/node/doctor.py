@@ -245,7 +245,7 @@ def _lists(ask: Asker, sample: walk.Listing) -> Outcome:
     _, *names = walk.FILTER_NAMES  # the asset's filter takes one value
     reads = {name: ask.reads_list(name, sample) for name in names if _times(sample)}
     if False in reads.values():
-        return reads, "warning", "It uses one value of a filter's list: load each value alone."
+        return reads, "warning", "The node uses only one value of a list: load each alone."
     if True not in reads.values():
         raise IncompleteError("the newest rows have no two values to try a filter's list with")
     return reads, "ok", "Filters use several values of a list."

@@ -38,9 +38,6 @@ _SAMPLE: Final = 1000
 _MAX_PAGES: Final = 8
 """Maximum pages requested to prove one stretch."""
 
-_OUTSIDE: Final = 416
-"""The status with which a served archive refuses a range that it doesn't fully hold."""
-
 _STRETCH: Final = re.compile(r"(-?\d{1,19})-(-?\d{1,19})")
 
 _decoding = threading.Lock()
@@ -83,7 +80,7 @@ class Asker:
 
     @property
     def head(self) -> int | None:
-        """The earliest last block's time (in microseconds); `None` if an answer names none."""
+        """The earliest time named for the last block; `None` if an answer names none."""
         return None if None in self._heads else least(*self._heads)
 
     def __call__(self, request: walk.PageRequest) -> DecodedPage:
@@ -149,7 +146,7 @@ class Address:
     reach, rank
         The interval for which it seems to know all rows, and its rank; the best ranks lowest.
     head
-        The newest last block that it has named, or its newest row if it names none (in
+        The time of the latest block that it has named, or of its newest row if it names none (in
         microseconds).
     is_silent
         Whether it names no last block.
@@ -157,7 +154,7 @@ class Address:
         Whether a warning about its lag was logged.
     failure
         Its last error, if it has not answered since.
-    answered
+    probed
         The stretches that it was asked to prove empty, each with the part of the filters.
     """
 
@@ -169,7 +166,7 @@ class Address:
     is_silent: bool = False
     is_lagging: bool = False
     failure: Exception | None = None
-    answered: set[tuple[int, Span]] = field(default_factory=set)
+    probed: set[tuple[int, Span]] = field(default_factory=set)
 
     @property
     def is_dead(self) -> bool:
@@ -257,17 +254,12 @@ def ask_reach(ask: Asker, start: int, end: int) -> Reach:
     This isn't evidence: another node may answer at the same address next time.
     """
     first = max(start, walk.EARLIEST)
-    try:
-        oldest = walk.find_oldest(ask, end, max(walk.EARLIEST, first + 1 - walk.LONGEST_WINDOW))
-        begin = first if ask.incomplete else max(first, end if oldest is None else oldest)
-        stop = ask.head
-        if stop is None:
-            newest = walk.find_newest(ask, min(first, end), end + walk.LONGEST_WINDOW, _SAMPLE)
-            stop = min(end, newest.span[0]) if len(newest.times) else first
-    except RequestError as error:
-        if error.status != _OUTSIDE:
-            raise
-        begin, stop = start, end
+    oldest = walk.find_oldest(ask, end, max(walk.EARLIEST, first + 1 - walk.LONGEST_WINDOW))
+    begin = first if ask.incomplete else max(first, end if oldest is None else oldest)
+    stop = ask.head
+    if stop is None:
+        newest = walk.find_newest(ask, min(first, end), end + walk.LONGEST_WINDOW, _SAMPLE)
+        stop = min(end, newest.span[0]) if len(newest.times) else first
     return Reach(begin, stop, ask.height)
 
 

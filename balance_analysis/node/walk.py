@@ -109,7 +109,7 @@ class Window:
 
     `page_size` is smaller than the caller's if the node can't send such large pages. The
     `cut_rows`, which an earlier answer listed for its first block, must come again. The request
-    extends `beyond` the end by as many microseconds: a row there proves more.
+    extends `beyond` microseconds past the end: a row there proves that the window is complete.
     """
 
     start: int
@@ -246,7 +246,7 @@ def _check_restart(listings: Sequence[Listing], window: Window) -> None:
     if lost:
         raise errors.IncompleteError(
             f"one answer has {count_text(len(lost), 'row')} at {moment(window.start)}, but the "
-            "next one, which should begin there, doesn't: the node has lost or withheld rows, or "
+            "next one, which begins there, lacks them: the node has lost or withheld rows, or "
             "belongs to another network"
         )
 
@@ -395,10 +395,7 @@ def fetch_less(
 def _whole_blocks(
     ask: Ask, filters: Filters, window: Window, listing: Listing
 ) -> tuple[int, Listing]:
-    """Return the moment up to which a page of a window has all rows, and the page.
-
-    The listing's `more` says that a row lies exactly at that moment.
-    """
+    """Return the moment up to which a page of a window has all rows, and the page."""
     if not listing.more:
         return window.end, listing
     if not len(listing.times):

@@ -567,7 +567,7 @@ def confirm(
             difference, theirs = _compare(*sides, begin, stop), sides[1].changes
         one, another, ours = difference.one, difference.other, writer.manifest.evidence
         if not difference.common and all(difference.compared):
-            raise NetworkMismatchError(f"{one} and {another} have no row in common")
+            raise NetworkMismatchError(f"{one} and {another} have no common row: check the network")
         if ours.chains and theirs.chains and ours.chains != theirs.chains:
             raise NetworkMismatchError(
                 f"{one} is from the chain {', '.join(ours.chains)}, but {another} from "

@@ -23,7 +23,7 @@ from balance_analysis.archive.runs import Run, RunWriter, iter_reports
 from balance_analysis.archive.sidecars import parse_limits
 from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.files.atomic import DAMAGES, PathLike
+from balance_analysis.files.atomic import DAMAGE_ERRORS, PathLike
 from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.fill.export import has_rows
 from balance_analysis.load import PAGE_SIZE, WORKERS
@@ -242,9 +242,7 @@ def _rebuild(store: Store) -> bool:
     else:
         return False
     where = f"{store.uri}/{layout.MANIFEST}"
-    errors.logger.warning(
-        "%s is missing or damaged; rebuilding it, with everything unproven", where
-    )
+    errors.logger.warning("%s is missing or damaged; rebuilding it with everything unproven", where)
     files, spans, damaged = dict[str, FileEntry](), list[moments.Span](), list[moments.Span]()
     for name in store.names(layout.CHANGES):
         if (period := layout.period_named(name, query.partition)) is not None:
@@ -253,7 +251,7 @@ def _rebuild(store: Store) -> bool:
                 files[period] = _sound_entry(store.read(name) or b"", bounds)
                 spans.append(bounds)
             except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-                errors.logger.warning("%s/%s is left out: it %s", store.uri, name, error)
+                errors.logger.warning("%s/%s is left out: %s", store.uri, name, error)
                 damaged.append(bounds)
     if old is not None:
         store.write(f"{layout.QUARANTINE}{layout.MANIFEST}", old)
@@ -264,7 +262,7 @@ def _rebuild(store: Store) -> bool:
     answers = (Answer(x, Node("unknown"), (0, 0), reached=False) for x in moments.joined(known))
     evidence = Evidence(query.filters, tuple(answers))
     limits, content = None, store.read(layout.LIMITS)
-    with contextlib.suppress(*DAMAGES):
+    with contextlib.suppress(*DAMAGE_ERRORS):
         limits = content and datafile.entry_of(content, parse_limits(content)["first_seen"])
     manifest = Manifest(query.partition, evidence, files, limits=limits or None)
     store.write(layout.MANIFEST, to_bytes(manifest))
@@ -280,7 +278,7 @@ def _sound_entry(content: bytes, bounds: moments.Span) -> FileEntry:
     # alone don't show all damage: they don't cover headers and indexes.
     releases = {datafile.Footer(footer).metadata.created_by for footer in footers}
     if encoded != content and len(releases) == 1:
-        raise ValueError("is not what was written")
+        raise ValueError("it isn't what was written")
     entry = datafile.entry_of(content, rows["timestamp"])
     if fault := find_wrong_rows(canonical(rows, sort=False), entry, bounds, [bounds]):
         raise ValueError(fault)

@@ -47,7 +47,7 @@ _BUFFER_ROWS: Final = 1 << 20
 """Maximum buffered rows before they are reduced to each account's last one."""
 
 _UNLISTED: Final = (layout.RUNS, layout.QUARANTINE, layout.DISPUTES, layout.CHECKPOINTS)
-"""Folders of an archive whose files may be missing from the manifest."""
+"""Folders of an archive whose files needn't be in the manifest."""
 
 _SIDECARS: Final[dict[str, Callable[[Store], object]]] = {
     layout.LIMITS: read_limits,
@@ -56,9 +56,7 @@ _SIDECARS: Final[dict[str, Callable[[Store], object]]] = {
 }
 """The function that reads each of an archive's files without rows."""
 
-_DIFFERS: Final = (
-    "at {timestamp} the balance changes by {delta}, but the ledger moved {net}, of {account}"
-)
+_DIFFERS: Final = "at {timestamp}, {account}: the balance changes by {delta}, the ledger by {net}"
 _CONTRADICTION: Final = "the segments contradict themselves or the archive: find out which is wrong"
 
 
@@ -226,7 +224,7 @@ def verify(
 
 def _differences(store: Store, difference: diff.Difference) -> Iterator[Problem]:
     """Yield a problem for each day that differs, with a description of its first rows."""
-    template = "at {timestamp} the archive has {balance}, {other} {other_balance} of {account}"
+    template = "at {timestamp}, {account}: the archive has {balance}, {other} has {other_balance}"
     rows = difference.rows.assign(other=difference.other)
     for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
         begin, stop = moments.moment_text(day), moments.moment_text(day + pd.Timedelta(days=1))
@@ -348,7 +346,7 @@ def _read(store: Store, name: str, entries: Sequence[FileEntry]) -> tuple[pa.Tab
 def find_wrong_rows(
     rows: pa.Table, entry: FileEntry, bounds: moments.Span, spans: Sequence[moments.Span]
 ) -> str:
-    """Describe how rows contradict a file's entry, period or answered stretches; else empty."""
+    """Return how rows contradict a file's entry, period or answered time; "" if they don't."""
     accounts, times, faults = datafile.numbers_of(rows), datafile.times_of(rows), list[str]()
     order = np.lexsort([times, accounts])
     if np.any(np.diff(order) < 0):
@@ -368,7 +366,7 @@ def find_wrong_rows(
         for count, span in ((len(times), ends), (entry.rows, (entry.first, entry.last)))
     )
     if actual != expected or not entry.rows:
-        faults.append(f"has {actual}, not {expected}")
+        faults.append(f"it has {actual}, not {expected}")
     return "; ".join(faults)
 
 

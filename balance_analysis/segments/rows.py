@@ -1,7 +1,7 @@
 """Read segments' tables: balance changes, flows of the ledger, assets, limits.
 
-A row is a balance joined with its account, on one of the segment's blocks. Flows are the ledger's
-entries: they are read for comparison only.
+A row is a balance with the ids of its account, at the time of one of the segment's blocks. Flows
+are the ledger's entries, read only to compare them with balance changes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from balance_analysis.segments.segment import (
     missing_blocks,
 )
 from balance_analysis.table import schema
-from balance_analysis.table.evidence import Answer, Evidence, SetAside, set_aside
+from balance_analysis.table.evidence import Answer, Evidence, SetAside, check_on_bad_rows, set_aside
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.frame import to_frame
 from balance_analysis.table.known import note_evidence, note_rows
@@ -104,9 +104,9 @@ def read_segments(
         The table, with the rows that a node lists for these blocks. Its attrs have, as JSON:
         `source`, `start`, `end`, `rows`, `block_height` (of the last block), `known`, the evidence
         for it, the assets, and quarantined rows. Each stretch of segments is known from its first
-        block through its last, except the moments of quarantined rows, and the time around a block
-        that the segment doesn't list, between its neighbours: it may have had the time of the block
-        before it, or be lost. If the segments begin with the network's first block, no account
+        block through its last, except the moments of quarantined rows, and the time between the
+        neighbours of a block that the segment doesn't list: the block may be lost, or have had the
+        time of the one before it. If the segments begin with the network's first block, no account
         held anything before: a balance before an account's first row is then 0, not unknown.
 
     Raises
@@ -123,8 +123,9 @@ def read_segments(
     FileNotFoundError
         If a path doesn't exist.
     ValueError
-        If a filter is malformed.
+        If a filter or `on_bad_rows` is malformed.
     """
+    check_on_bad_rows(on_bad_rows)
     stretches = find_stretches(paths)
     segments = [segment for stretch in stretches for segment in stretch.segments]
     last = segments[-1]
@@ -134,9 +135,7 @@ def read_segments(
     parts = [*iter_rows(segments, wanted, on_bad_rows)]
     evidence = evidence_of(((part.blocks, part.bad_rows) for part in parts), wanted)
     if gaps := missing_blocks(stretches):
-        logger.warning(
-            "no segment has the blocks %s: what changed there is unknown", heights_text(gaps)
-        )
+        logger.warning("no segment has the blocks %s: their time is missing", heights_text(gaps))
     table = to_frame(pa.Table.from_batches([part.rows for part in parts], schema.ARROW_SCHEMA))
     metadata: dict[str, Any] = {
         "source": ", ".join(stretch.source for stretch in stretches),
@@ -281,8 +280,8 @@ class Blocks:
         return int(self.times[0]), int(self.times[-1]) + 1
 
     @property
-    def doubts(self) -> list[Span]:
-        """The time between the neighbours of each block that isn't listed: it may be lost."""
+    def unproven(self) -> list[Span]:
+        """The time between the neighbours of each unlisted block, which may be lost."""
         [before] = np.nonzero(np.diff(self.heights) > 1)
         spans = zip(self.times[before].tolist(), self.times[before + 1].tolist(), strict=True)
         return [(a + 1, b) for a, b in spans if a + 1 < b]
@@ -302,7 +301,7 @@ class Blocks:
         return Evidence(
             filters,
             (Answer(span, self.segment.node, (now, now), heights),),
-            (*map(SetAside, self.doubts), *set_aside(bad_rows, self.span)),
+            (*map(SetAside, self.unproven), *set_aside(bad_rows, self.span)),
             from_first_block=self.segment.first <= FIRST_BLOCK,
         ).within(*span)
 
@@ -374,7 +373,7 @@ def _check_heights(segment: Segment, heights: NDArray[np.int64], texts: pa.Strin
 
 
 def _has_no_others(segment: Segment, moments: pa.StringArray) -> bool:
-    """Return whether a segment's tables have no other time since the first of these moments."""
+    """Return whether all rows of a segment, from its first block on, are at these moments."""
     for name in (BALANCES, LEDGER, ACCOUNTS):
         [times] = segment.table(name, ("vega_time",)).columns
         since = times.filter(pc.greater_equal(times, pc.min(moments)))
@@ -425,7 +424,7 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
         If it has two rows of one account and block.
     """
     blocks = read_blocks(segment)
-    if spans := blocks.doubts:
+    if spans := blocks.unproven:
         logger.warning(
             "%s lacks a block that may have been lost: %s is unproven", segment, spans_text(spans)
         )

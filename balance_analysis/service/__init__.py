@@ -1,6 +1,6 @@
 """Serve the two operations of the interface over an archive.
 
-It must not know the package `node`: because the two are independent, their agreement is evidence.
+These modules must not know `node`: only if both are independent is their agreement evidence.
 """
 
 from typing import Final

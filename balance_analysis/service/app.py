@@ -39,7 +39,7 @@ from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, VIEWS, read_q
 from balance_analysis.service import HOST
 from balance_analysis.service.changes import answer_changes, evidence_headers
 from balance_analysis.table.names import read_names
-from balance_analysis.table.schema import ACCOUNT_TYPES
+from balance_analysis.table.schema import ACCOUNT_TYPES, LIMIT_FLAGS, LIMIT_MOMENTS
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
@@ -75,9 +75,7 @@ _GRPC_ERRORS: Final = {
 }
 """The gRPC code and name of each HTTP status."""
 
-_GONE: Final = (
-    "the archive has changed and this state is gone: ask /explore/about for the current one"
-)
+_GONE: Final = "the archive has changed and this state is gone: ask /explore/about for the new one"
 _INTERNAL: Final = (13, "Internal")
 _SOON: Final = {"Retry-After": "1"}
 _DETAIL: Final = "type.googleapis.com/vega.ErrorDetail"
@@ -184,9 +182,7 @@ def _sharing(origins: list[str]) -> Iterator[Middleware]:
     """Yield the middleware that lets these origins' pages read answers; nothing without origins."""
     for origin in origins:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
-            raise ValueError(
-                f"{origin!r} is not an origin: give one such as https://example.org, or * for all"
-            )
+            raise ValueError(f"{origin!r} is not an origin: give one like https://example.org or *")
     if origins:
         rules: dict[str, Any] = {"allow_methods": ("GET", "HEAD"), "expose_headers": _EXPOSED}
         yield Middleware(CORSMiddleware, allow_origins=origins, allow_headers=["*"], **rules)
@@ -271,10 +267,8 @@ def _limits(archive: Archive) -> Response:
 
 
 def _fields(row: pa.Table) -> dict[str, Any]:
-    flags = [field.name for field in row.schema if pa.types.is_boolean(field.type)]
-    dates = [name for name in row.column_names if name.endswith("_from")]
-    known = {_camel(name): row[name][0].as_py() for name in flags}
-    known |= {_camel(name): str(row[name].cast(pa.int64())[0].as_py() or 0) for name in dates}
+    known = {_camel(name): row[name][0].as_py() for name in LIMIT_FLAGS}
+    known |= {_camel(x): str(row[x].cast(pa.int64())[0].as_py() or 0) for x in LIMIT_MOMENTS}
     extra: dict[str, Any] = json.loads(row["extra"][0].as_py() or "{}")
     return known | extra | known
 

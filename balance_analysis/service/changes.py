@@ -73,7 +73,7 @@ class Finder:
     cache
         Cache of the rows of the files read last.
     check
-        Called now and then; raises once the client no longer waits.
+        Called now and then; raises once the request has taken too long.
     """
 
     snapshot: Snapshot
@@ -218,7 +218,7 @@ def answer_changes(
     items
         Names and values of the query, decoded, in its order.
     check
-        Called now and then; raises once the client no longer waits.
+        Called now and then; raises once the request has taken too long.
 
     Raises
     ------

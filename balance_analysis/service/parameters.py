@@ -112,14 +112,9 @@ def _filters(
     types = [numbers.get(value, value) for value in values[TYPES]]
     for name in types:
         if not name:
-            raise HTTPException(
-                400, f"{TYPES}={name!r} is empty: leave it out for all account types"
-            )
+            raise HTTPException(400, f"{TYPES} is empty: leave it out for all account types")
         if name not in ACCOUNT_TYPES and not is_known_type(name):
-            raise HTTPException(
-                400,
-                f"{TYPES}={name!r} is not an account type: send one such as ACCOUNT_TYPE_GENERAL",
-            )
+            raise HTTPException(400, f"{TYPES}={name!r} is not a type like ACCOUNT_TYPE_GENERAL")
     filters = Filters(
         _single(values, ASSET) or None,
         tuple(_party(value) for value in values[PARTIES]),
@@ -174,9 +169,7 @@ def _microseconds(values: Mapping[str, list[str]], name: str) -> int | None:
 def _newest_first(values: Mapping[str, list[str]]) -> bool:
     text = _single(values, NEWEST_FIRST)
     if text is not None and text not in _BOOLEANS:
-        raise HTTPException(
-            400, f"{NEWEST_FIRST}={text!r} is not a boolean: send 'true' or 'false'"
-        )
+        raise HTTPException(400, f"{NEWEST_FIRST}={text!r} is neither 'true' nor 'false'")
     return text is None or _BOOLEANS[text]
 
 

@@ -84,7 +84,7 @@ def serve_until_signal(
     app, host, port
         As for `serve`.
     on_up
-        Function called with the base address once the server accepts requests.
+        Function called with the base address once the port is open.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Show a frame to users: names in place of ids, units, headers, and `table.balances`.
 
-`frame` registers the accessor.
+The package's `__init__` registers the accessor.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from balance_analysis.table.moments import Moment, range_text
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, names_of, note_names
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, are_heads, distinct_ids
 from balance_analysis.table.text import (
-    Frame,
-    clipped,
+    EmbeddedPage,
     count_text,
     html_table,
     list_text,
     printable,
     spans_text,
+    truncated,
 )
 
 _SHOWN_ROWS: Final = 10
@@ -51,7 +51,7 @@ def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) 
         A table, a result, or the header of a wide series (`series.columns.to_frame()`), with at
         least one column of `ACCOUNT_KEY`. Ids are shortened as far as those in it stay distinct.
     labels
-        Names that you choose, as `read_labels` takes them; by default those in the attrs of
+        The labels, as `read_labels` takes them; by default those in the attrs of
         `accounts`.
 
     Returns
@@ -328,12 +328,12 @@ class BalancesAccessor:
         part: pd.DataFrame = module.cut_table(self._table, history, start, end)
         return part
 
-    def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report
+    def explore(self, **options: Any) -> EmbeddedPage:  # noqa: ANN401 - those of write_report
         """Show the page of `write_report`, with its options, in a notebook."""
         with TemporaryDirectory() as folder:
             page = Path(folder, "report.html")
             _module("explorer.report").write_report(self._table, page, **options)
-            return Frame(page.read_text(encoding="utf-8"))
+            return EmbeddedPage(page.read_text(encoding="utf-8"))
 
     def __repr__(self) -> str:
         facts = (f"{name}: {value}" for name, value in self._facts())
@@ -363,7 +363,7 @@ def _preview(table: pd.DataFrame) -> pd.DataFrame:
     half = _SHOWN_ROWS // 2
     rows = table if len(table) <= _SHOWN_ROWS else table.iloc[[*range(half), *range(-half, 0)]]
     shown = labelled(rows)[["symbol", "label", "timestamp", "balance"]]
-    label = [clipped(text, _LABEL_LENGTH) for text in shown["label"]]
+    label = [truncated(text, _LABEL_LENGTH) for text in shown["label"]]
     return shown.assign(label=label, timestamp=shown["timestamp"].dt.floor("s"))
 
 

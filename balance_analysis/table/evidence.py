@@ -118,6 +118,12 @@ class SetAside:
     account: Account | None = None
 
 
+def check_on_bad_rows(on_bad_rows: str) -> None:
+    """Raise ValueError unless this is a valid `on_bad_rows`."""
+    if on_bad_rows not in ("raise", "quarantine"):
+        raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
+
+
 def set_aside(bad_rows: Iterable[BadRow], whole: Span) -> tuple[SetAside, ...]:
     """Return bad rows as evidence; a row without a readable time may fall anywhere in `whole`."""
     return tuple(

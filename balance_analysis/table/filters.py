@@ -98,8 +98,8 @@ class Filters:
     def halves(self) -> list[Filters]:
         """Return two filters that split the accounts, or an empty list if that is impossible.
 
-        Only lists from the caller are halved: the known account types may not be all that a node
-        has.
+        Only lists from the caller are halved: a node may have account types that this release
+        doesn't know.
         """
         for name in _FIELDS[1:]:
             values = getattr(self, name)

@@ -99,7 +99,7 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
 
 
 def _to_ids(column: pd.Series[Any]) -> pa.Array[Any]:
-    _check_complete(column)
+    _check_has_values(column)
     ids = column if isinstance(column.dtype, pd.CategoricalDtype) else column.astype("category")
     categories = ids.cat.categories
     if pd.api.types.infer_dtype(categories) not in {"string", "empty"}:
@@ -109,7 +109,7 @@ def _to_ids(column: pd.Series[Any]) -> pa.Array[Any]:
 
 
 def _to_moments(column: pd.Series[Any]) -> pa.Array[Any]:
-    _check_complete(column)
+    _check_has_values(column)
     if not pd.api.types.infer_dtype(column).startswith("datetime"):
         raise TypeError(
             f"column {column.name} must be datetimes, not {column.dtype}: "
@@ -140,7 +140,7 @@ def to_amounts(column: pd.Series[Any], *, allow_missing: bool = False) -> pa.Arr
         If values are floats, or aren't numbers.
     """
     if not allow_missing:
-        _check_complete(column)
+        _check_has_values(column)
     name, dtype, wanted = column.name, column.dtype, BALANCE_DTYPE.pyarrow_dtype
     if pd.api.types.is_float_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
         raise TypeError(f"column {name} is {dtype}, which loses digits: use whole numbers")
@@ -156,7 +156,7 @@ def to_amounts(column: pd.Series[Any], *, allow_missing: bool = False) -> pa.Arr
 
 
 def is_amounts(column: pd.Series[Any]) -> bool:
-    """Whether a column has amounts, unlike counts, which are plain integers."""
+    """Whether a column has amounts. Plain integers are counts, except in `balance`."""
     dtype = column.dtype
     if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
         return True
@@ -187,7 +187,7 @@ def _to_integer(label: object, value: object, *, name: object) -> int | None:
     return number
 
 
-def _check_complete(column: pd.Series[Any]) -> None:
+def _check_has_values(column: pd.Series[Any]) -> None:
     missing = column.isna().to_numpy().nonzero()[0]
     if len(missing):
         hint = "; write '' for no market" if column.name == "market_id" else ""
@@ -241,11 +241,6 @@ def categories_of(column: pa.DictionaryArray, counts: Ints | None = None) -> pd.
     if counts is None:
         return ids
     return pd.Categorical.from_codes(np.repeat(ids.codes, counts), dtype=kind)
-
-
-def empty_table() -> pd.DataFrame:
-    """Return a table without rows, with all columns and dtypes."""
-    return to_frame(schema.ARROW_SCHEMA.empty_table())
 
 
 def to_columns(rows: pa.Table) -> pd.DataFrame:
@@ -312,7 +307,7 @@ def check_table(table: pd.DataFrame) -> None:
     order = f"a table is sorted by {key}, then timestamp: to_table(...) sorts it"
     _refuse(table, np.append(False, backwards), "belong before the row above them", order)
     _refuse_conflicts(table, repeated)
-    twice = "are identical duplicates, of one account and timestamp"
+    twice = "are identical duplicates"
     _refuse(table, _both(repeated), twice, "to_table(...) drops them")
     negative = (table["balance"] < 0).to_numpy(dtype=bool)
     below = "have a balance below 0"
@@ -451,7 +446,7 @@ def _refuse(table: pd.DataFrame, faulty: Mask, what: str, hint: str) -> None:
     rows = table.loc[faulty]
     first = ", ".join(f"{name}={value}" for name, value in rows.iloc[0].items())
     raise CheckError(
-        f"{len(rows)} rows {what}, the first of them row {rows.index[0]} ({first}): {hint}",
+        f"rows that {what}: {len(rows):,}; the first is row {rows.index[0]} ({first}): {hint}",
         rows=rows,
     )
 
@@ -463,7 +458,7 @@ def _refuse_conflicts(table: pd.DataFrame, repeated: Mask) -> None:
     if conflicting.any():
         both = _both(conflicting)
         pair = " and ".join(map(str, balances[both][:2]))
-        what = f"are conflicting duplicates, the first two, {pair}"
+        what = f"are conflicting duplicates (balances {pair})"
         _refuse(table, both, what, "load this time again, or remove the wrong rows")
 
 

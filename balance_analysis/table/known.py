@@ -364,10 +364,10 @@ def note_selection(selection: pd.DataFrame, whole: pd.DataFrame, filters: Filter
 def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
     """Set a concatenated table's attrs from its parts'.
 
-    An interval is known if every part knows it, from that part's start on, or if one does whose
-    filters select the accounts of all. Openings of the earliest part stay openings. If a part has
-    no metadata or lost rows, the first part's metadata stays as it is, and functions find that
-    accounts have changed.
+    An interval is known if it is known to every part, or to a part whose filters select all
+    accounts of the others; a part knows nothing before its start. Openings of the earliest part
+    stay openings. If a part has no metadata or lost rows, the first part's metadata stays as it
+    is, and functions notice that accounts have changed.
     """
     metadata: list[Any] = [part.attrs.get(ATTRS_KEY) for part in parts]
     table.attrs[ATTRS_KEY] = {**next((each for each in metadata if isinstance(each, dict)), {})}
@@ -405,11 +405,6 @@ def _has_its_rows(table: pd.DataFrame) -> bool:
     if noted is None or not {*COLUMNS} <= {*getattr(table, "columns", ())}:
         return False
     return bool(np.isin(_digests_of(table, is_sorted=False)[0], noted).all())
-
-
-def is_opening(times: Ints, start: int) -> Mask:
-    """Return a mask of a table's openings: its rows before `start`; the others are changes."""
-    return times < start
 
 
 @lru_cache(maxsize=8)

@@ -18,6 +18,9 @@ Interval = tuple[dt.datetime, dt.datetime]
 """A span as datetimes in UTC."""
 
 _Moment = TypeVar("_Moment", int, dt.datetime)
+DAY: Final = 86_400_000_000
+"""A day, in microseconds."""
+
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])|now", re.ASCII)
 _NANOSECONDS: Final = re.compile(r"([.,]\d{6})(\d+)", re.ASCII)
@@ -186,7 +189,7 @@ def to_duration(duration: Duration) -> dt.timedelta:
     Raises
     ------
     ValueError
-        If text isn't a duration, or is too long a time.
+        If text isn't a duration, or the duration is too long.
     TypeError
         If `duration` is neither text nor a timedelta.
     """

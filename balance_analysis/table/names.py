@@ -44,7 +44,7 @@ _NOT_AN_ID: Final = re.compile(
     r".*(?:…|\.\.).*|0[xX].*|\d+(?:\.\d*)?[eE]\+\d+|[0-9a-fA-F]{4,63}", re.DOTALL
 )
 """Short forms and beginnings of ids, hex numbers as contracts print them, and ids that a
-spreadsheet made numbers."""
+spreadsheet turned into numbers."""
 
 _SHORT_ID: Final = re.compile(r"([^.…]*)(?:…|\.{2,3})([^.…]*)")
 _SHORTEST: Final = 4
@@ -151,7 +151,7 @@ def read_labels(source: LabelsLike) -> dict[str, str]:
     ids = {schema.NETWORK_PARTY, *labels}
     for key, label in labels.items():
         if label in ids or LONG_ID.fullmatch(label):
-            raise ValueError(f"the labels: {label!r}, the label of {key!r}, is an id itself")
+            raise ValueError(f"label {label!r} of {key!r} is an id itself: choose another")
     return labels
 
 
@@ -242,7 +242,7 @@ def _asset(key: object, about: Any) -> tuple[str, Asset]:  # noqa: ANN401 - what
 def _label(key: object, about: Any) -> tuple[str, str]:  # noqa: ANN401 - what a caller gives
     named, label = _id(key), about.get("label") if isinstance(about, Mapping) else about
     if not isinstance(label, str) or not label.strip():
-        raise ValueError(f"the label of {key!r} must be text, not {label!r}")
+        raise ValueError(f"the label of {key!r} must be non-blank text, not {label!r}")
     return named, label.strip()
 
 

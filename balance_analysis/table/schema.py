@@ -52,8 +52,6 @@ NAMED_ASSETS: Final = (
 )
 """The assets whose ids are names instead of hex digits, in the order of their numbers."""
 
-NO_MARKET: Final = ""
-
 EXTERNAL: Final = "ACCOUNT_TYPE_EXTERNAL"
 
 TYPE_PREFIX: Final = "ACCOUNT_TYPE_"

@@ -127,12 +127,12 @@ def _escape(character: str) -> str:
     return f"\\U{number:08x}" if number > 0xFFFF else f"\\u{number:04x}"  # noqa: PLR2004
 
 
-def clipped(text: str, most: int) -> str:
+def truncated(text: str, most: int) -> str:
     """Return a text, cut to at most `most` characters.
 
     Examples
     --------
-    >>> clipped("abcd", 4), clipped("abcde", 4)
+    >>> truncated("abcd", 4), truncated("abcde", 4)
     ('abcd', 'abc…')
     """
     return text if len(text) <= most else f"{text[: most - 1]}…"
@@ -181,7 +181,7 @@ def type_label(account_type: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Return text with `***` in place of users in addresses and of parameters that look secret.
+    """Return text with `***` in place of credentials in URLs and of parameters that look secret.
 
     Examples
     --------
@@ -192,8 +192,8 @@ def without_credentials(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """A whole page, shown in a notebook in a sandboxed frame."""
+class EmbeddedPage:
+    """An HTML page, shown in a notebook in a sandboxed iframe."""
 
     html: str
 

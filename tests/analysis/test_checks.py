@@ -86,7 +86,7 @@ BROKEN = [
     ),
     *((without(name), f"no value in [{name!r}]", 1) for name in COLUMNS),
     (lambda table: table.iloc[[0, 2, 1]], "belong before the row above", [SECOND]),
-    (with_first(9), "conflicting duplicates, the first two, 9 and 5", [(*FIRST[:5], 9), FIRST]),
+    (with_first(9), "conflicting duplicates (balances 9 and 5)", [(*FIRST[:5], 9), FIRST]),
     (with_first(5), "identical duplicates", [FIRST] * 2),
     (negative, "never negative", [LAST]),
     (negative, SAID, [LAST]),

@@ -530,10 +530,9 @@ def test_sums_warn_that_accounts_whose_rows_were_all_set_aside_are_left_out(func
     bad = tuple(((START + n, START + n + 1), account) for n, account in enumerate(accounts))
     world = World(ROWS, {}, ((START, START + days * DAY),), nothing_before=True, bad=bad)
     function(opened(world), by="asset_id")
-    said = "accounts are left out if all of their rows were set aside (1 row)"
-    assert caplog.messages == [said]
+    assert caplog.messages == ["accounts whose rows were all set aside as bad are left out (1 row)"]
     legend = ba.plot_flows(opened(world).balances.select(asset_id="VOTE")).get_legend()
-    assert "left out: accounts without a" in legend.get_title().get_text()
+    assert "accounts with bad\nrows only" in legend.get_title().get_text()
 
 
 def test_rows_before_a_stated_start_are_in_no_flow_of_a_party():
@@ -541,10 +540,8 @@ def test_rows_before_a_stated_start_are_in_no_flow_of_a_party():
     table = ba.to_table(table_of(rows), known=[(at(0), at(144))], start=at(60))
     early = {"start": at(0), "end": at(50)}
     assert ba.flows(table, by="party_id", internal=True, **early).empty
-    summaries = [
-        ba.summarize_parties(table, by=by, **early) for by in ("party_id", [*ba.ACCOUNT_KEY])
-    ]
-    for summary in summaries:
+    for by in ("party_id", [*ba.ACCOUNT_KEY]):
+        summary = ba.summarize_parties(table, by=by, **early)
         assert summary[["accounts", "rows", "changes"]].to_numpy().tolist() == [[1, 0, 0]]
     flows = ba.flows(table, by="party_id", internal=True, start=at(0), end=at(144))
     assert flows[["inflow", "internal", "changes"]].to_numpy().tolist() == [[1, 0, 1]] * 2

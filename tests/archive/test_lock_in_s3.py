@@ -56,7 +56,7 @@ def test_a_second_writer_is_refused_and_the_lock_is_removed_at_the_end(address, 
         with pytest.raises(ArchiveLockedError) as caught, locked(Archive(address)):
             pass
         assert f"process {os.getpid()} on" in str(caught.value)
-        assert "if it was killed, in 60 s" in str(caught.value)
+        assert "in 60 s if it was killed" in str(caught.value)
         note = holder_of(archive)
         assert (caught.value.holder, note["pid"]) == (note, os.getpid())
         assert set(note) == {"pid", "host", "since", "seconds", "token", "renewed"}

@@ -179,7 +179,7 @@ def test_a_gap_and_an_unproven_part_are_refused(torn):
     unproven = f"{range_text(begin, DOUBTED[1])} is unproven: the node may have forgotten rows"
     whole = f"{range_text(START, MARCH)}, {range_text(DOUBTED[1], END)} is complete"
     for bounds, said in (
-        ({}, f"{range_text(MARCH, begin)} is missing; `export --fill-gaps` asks .*; {unproven}"),
+        ({}, f"{range_text(MARCH, begin)} is missing; `export --fill-gaps` fetches .*; {unproven}"),
         (between(begin, END), unproven),
         (
             between(START - 1, MARCH),

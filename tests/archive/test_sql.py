@@ -92,7 +92,7 @@ def test_an_archive_in_s3_is_queried_in_the_same_way(torn, address):
     store = ba.Archive(address).store
     for name in (local := ba.Archive(torn).store).names():
         store.write(name, local.read(name))
-    one, other = (views_of(ba.Archive(x).snapshot(), is_locked=True) for x in (torn, address))
+    one, other = (views_of(ba.Archive(x).snapshot(), is_restricted=True) for x in (torn, address))
     for view in VIEWS:
         tables = [read(each, view) for each in (one, other)]
         assert tables[0].schema == tables[1].schema
@@ -116,13 +116,13 @@ def test_files_that_the_coverage_does_not_name_are_not_read(torn, tmp_path):
     answer = ba.Archive(copy).connect().sql("select count(*) from changes").fetchall()
     assert answer == [(len(ba.Archive(copy).read(partial=True)),)]
     (name / "changes.parquet").unlink()
-    with pytest.raises(ba.ArchiveDamagedError, match=f"{name.name}/changes.parquet missing"):
+    with pytest.raises(ba.ArchiveDamagedError, match=f"missing .*{name.name}/changes.parquet"):
         ba.Archive(copy).connect()
 
 
 @pytest.mark.parametrize("query", WRITES)
 def test_a_locked_connection_reaches_no_other_file(torn, query):
-    connection = views_of(ba.Archive(torn).snapshot(), is_locked=True)
+    connection = views_of(ba.Archive(torn).snapshot(), is_restricted=True)
     before = content_of(torn)
     with pytest.raises(duckdb.Error):
         connection.execute(query.format(folder=str(torn).replace("'", "''")))

@@ -122,7 +122,7 @@ def test_without_scripts_a_report_describes_its_data(open_page, frozen):
 
 def test_an_accounts_chart_table_and_figures_cover_all_time(visit, frozen):
     page = visit(frozen, "asset=VOTE&tab=account&range=1D")
-    assert "about all of the time" in page.locator("#panel .note").first.inner_text()
+    assert "covers all time" in page.locator("#panel .note").first.inner_text()
     rows = sheet(page, "Flows and average per period")
     names = ["start", "end", "average", "inflow", "outflow", "net", "changes"]
     assert [*rows[0]] == [*names, "unknown"]

@@ -14,7 +14,7 @@ USD = ROWS[0].asset_id
 
 
 DRY = r"chain +vega-test-0011, 3 segments\nblocks +1 to 7, 2023.+missing +8 to 14\n"
-DRY += "before +nothing: they begin with the first block\nstart "
+DRY += "before +nothing: the segments have the first block\nstart "
 SESSIONS = {
     "segments, and again": [
         ("import {a} {s}", 0, "90 new rows of 2023-04-28T20:00"),

@@ -132,7 +132,7 @@ def test_an_asset_is_chosen_by_id_or_symbol(page):
             for view in ("account", "rows", "series", "explain")
         ),
         ("party", {}, 400, "party needs the parameter party"),
-        ("holders", {"version": "0123456789abcdef"}, 409, "ask /explore/about for the current one"),
+        ("holders", {"version": "0123456789abcdef"}, 409, "ask /explore/about for the new one"),
     ],
 )
 def test_an_invalid_query_is_refused_with_the_reason(page, view, query, status, says):

@@ -217,5 +217,5 @@ def test_the_timeline_begins_at_the_requested_start():
     limits = snapshots(("2023-04-16", "2023-04-26", True, True), since=["2023-03-01"])
     left = micros([ba.plot_limits(limits, start="2023-04-10", end="2023-05-01").get_xlim()[0]])[0]
     assert us("2023-04-09T12:00") < left < us("2023-04-10")
-    with pytest.raises(ValueError, match="start is after the end, 2023-04-26"):
+    with pytest.raises(ValueError, match="is after the last snapshot, 2023-04-26"):
         ba.plot_limits(limits, start="2023-04-27")

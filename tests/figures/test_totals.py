@@ -40,7 +40,7 @@ def test_unknown_balances_are_hatched_and_counted():
     rows = [(*GENERAL, us("2023-04-03"), 5), (*MARGIN, us("2023-04-04"), 5)]
     ax = ba.plot_totals(table_of(rows), start="2023-04-01", end="2023-04-05")
     assert shaded(ax, "////") == [("unknown", us("2023-04-01"), us("2023-04-03"))]
-    assert "left out: 2 of 2 accounts while unknown" in said(ax)
+    assert "left out while unknown: 2 of 2 accounts" in said(ax)
 
 
 @pytest.mark.parametrize("level", [0, 5])

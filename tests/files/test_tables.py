@@ -276,7 +276,7 @@ def test_a_sheet_of_excel_is_ready_to_be_read_and_filtered_and_has_names(tmp_pat
         (pd.DataFrame({"x": ["y" * 32_768]}), "x.xlsx", "32,767 characters"),
         (pd.DataFrame({("a/b", "c"): [1], ("a", "b/c"): [1]}), "x.csv", "two columns .* 'a/b/c'"),
         (pd.DataFrame({"x": [10**38]}, dtype=object), "x.csv", "at most 38 digits"),
-        (pd.DataFrame({"x": [1]}), "x.xls", "name a .parquet or .csv or .json or .xlsx file"),
+        (pd.DataFrame({"x": [1]}), "x.xls", "must end with .parquet or .csv or .json or .xlsx"),
         ([1], "x.csv", "a frame or series of pandas"),
     ],
 )

@@ -142,7 +142,7 @@ def test_a_node_that_does_not_answer_after_the_load_has_proven_only_its_pages(ca
     table = loaded(node, start=START - 1, workers=1)
     assert len(table) == len(ROWS)
     assert known_of(table) == ((START, END),)
-    assert "what the node may have forgotten is unknown" in caplog.text
+    assert "it is unknown whether the node has forgotten rows" in caplog.text
 
 
 def test_rows_received_before_pruning_stay_proven():
@@ -251,7 +251,7 @@ def test_fetch_exits_with_3_unless_all_is_known(part, code, tmp_path):
     bounds = ("--since", moment_text(START), "--until", moment_text(END))
     with knowing(ROWS, **part) as node:
         done = run("fetch", node.url, "-o", path, *bounds, code=code)
-    assert ("the node doesn't have all of the interval" in done.stderr) == (code == 3)
+    assert ("the node may lack rows of the interval" in done.stderr) == (code == 3)
     assert "No row matches" not in done.stderr
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(node.rows)
 

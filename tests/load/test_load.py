@@ -456,7 +456,7 @@ WRONG = {
     ),
     "a row after": ({"edit_page": on_edges(outside("end", -1, 1000))}, {}, "misreads the range"),
     **{
-        f"a restart with {name}": ({"edit_page": at_the_restart(change)}, {}, "at .* should begin")
+        f"a restart with {name}": ({"edit_page": at_the_restart(change)}, {}, "begins there, lacks")
         for name, change in {
             "no row": lambda _: [], "a row less": lambda block: block[1:], "more held": with_more
         }.items()

@@ -174,7 +174,7 @@ def test_a_disputed_row_is_compared_with_another_node_and_confirmed_by_none(node
         assert difference.rows["change"].tolist() == ["changed"]
         assert difference.compared == (len(ROWS), len(ROWS))
     said = run("verify", folder, "--against", node.url, code=5).stdout
-    assert f"the archive has {ANOTHER.balance}, {node.url} {OTHER.balance}" in said
+    assert f"the archive has {ANOTHER.balance}, {node.url} has {OTHER.balance}" in said
     assert "compared in part: " in said
     run("diff", folder, node.url, code=1)
     ba.confirm(folder, node.url)
@@ -279,7 +279,7 @@ def test_a_difference_is_recorded_unconfirms_its_moment_and_overwrites_nothing(f
     before = archive.read()
     for _ in range(2):
         said = run("verify", folder, "--against", second.url, "--confirm", code=5).stderr
-        assert f"`balance-analysis verify {folder} --against {second.url}` advice" in said
+        assert f"`balance-analysis verify {folder} --against {second.url}` says what to do" in said
     assert archive.read().equals(before)
     (kept,) = (folder / "_disputes").iterdir()
     content = json.loads(kept.read_text())
@@ -337,7 +337,7 @@ def test_segments_confirm_an_archive_and_its_own_source_or_a_copy_does_not(
     by_itself = "verify", folder, "--against", local, "--confirm"
     said = run(*by_itself, code=3).stderr
     assert "Confirmed: nothing" in said
-    assert "must have different origins" in said
+    assert "rows of its own origin" in said
     assert "Confirmed: 20" in run(*by_itself[:3], held("segments"), "--confirm").stderr
     assert "Confirmed: nothing" in run(*by_itself, code=3).stderr  # and it takes nothing back
     ba.import_segments(tmp_path / "part", held("segments"), party_ids=ROWS[0].party_id)

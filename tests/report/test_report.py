@@ -248,9 +248,9 @@ def test_a_gap_is_at_the_top_and_coverage_and_limits_are_included(folder, tmp_pa
     assert page.bounds() == (RISING, STOP)
     assert "not complete" in page.text("p")
     gap = range_text(RISING + DAY, RISING + 2 * DAY)
-    assert f"Not known to be complete: {gap}. Rows may be missing." in page.text("p")
+    assert f"Not complete: {gap}. Rows may be missing." in page.text("p")
     write(ba.Archive(folder).read(partial=True), tmp_path)
-    said = "the {} is not known to be complete in {}: rows may be missing"
+    said = "the {} is not complete for {}: rows may be missing"
     assert caplog.messages == [said.format(name, gap) for name in ("archive", "table")]
     notes = page.view("notes")
     states = [row["state"] for row in as_dicts(notes["coverage"])]
@@ -271,7 +271,7 @@ def test_a_part_of_an_archive_is_complete_and_time_beyond_it_a_gap(folder, tmp_p
         assert key in ('["about"]', '["notes"]') or other.frozen["views"][key] == view, key
     beyond = from_microseconds(STOP + HOUR)
     page = read_page(write(ba.Archive(folder), tmp_path, start=start, end=beyond))
-    assert f"Not known to be complete: {range_text(STOP, STOP + HOUR)}" in page.text("p")
+    assert f"Not complete: {range_text(STOP, STOP + HOUR)}" in page.text("p")
 
 
 def test_a_damaged_archive_says_so_at_the_top(folder, tmp_path):

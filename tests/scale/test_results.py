@@ -71,7 +71,7 @@ def test_a_function_keeps_its_signature():
 
 def test_an_archive_warns_about_the_same_left_out_accounts_as_its_table(table, tmp_path, caplog):
     held, stranger = tuple(table[ba.ACCOUNT_KEY].iloc[0]), ("VOTE", "ACCOUNT_TYPE_BOND", "z9", "")
-    said = "accounts are left out if all of their rows were set aside (1 row)"
+    said = "accounts whose rows were all set aside as bad are left out (1 row)"
     for account in (held, stranger):
         bad = [((START + HOUR, START + HOUR + 1), account)]
         archive = write_archive(tmp_path / account[2], table, bad=bad, from_first_block=True)
@@ -100,6 +100,9 @@ def test_changes_of_an_archive_are_a_table_again(archive, table, function, tmp_p
     assert [x["balance"].isna().sum() for x in held] == [0, 1]
     for again in (result, written):
         assert_same(ba.totals(again, freq="1D"), ba.totals(table, freq="1D"))
+    part.unlink()
+    with pytest.raises(ba.ArchiveError, match=r"changes has \d+ of \d+ files; write it anew"):
+        ba.read_parquet(tmp_path / "changes")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, capl
     ba.import_segments(folder, [*paths[:2], *paths[4:]])
     assert "no segment has the blocks 15 to 28" in caplog.text
     ba.read_segments([*paths[:2], *paths[4:]])
-    assert "no segment has the blocks 15 to 28: what changed there is unknown" in caplog.text
+    assert "no segment has the blocks 15 to 28: their time is missing" in caplog.text
     assert list(ba.Archive(folder).coverage()["state"]) == ["complete", "missing", "complete"]
     ba.import_segments(folder, paths[2:4])
     assert spans_of(folder) == [(TIMES[0], LAST, True)]

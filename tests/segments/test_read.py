@@ -300,6 +300,8 @@ def test_a_bad_row_raises_or_is_set_aside(tmp_path, bad):
     write_segments(tmp_path, ROWS, edit=setting("history/balances", 4, **values))
     with pytest.raises(ba.DecodeError, match=said):
         ba.read_segments(tmp_path)
+    with pytest.raises(ValueError, match='"raise" or "quarantine", not'):
+        ba.read_segments(tmp_path, on_bad_rows="skip")
     table = ba.read_segments(tmp_path, on_bad_rows="quarantine")
     [row] = noted(table)["quarantined"]
     assert said in row["reason"]

@@ -53,7 +53,7 @@ def test_a_row_that_differs_is_named_with_both_balances(tmp_path_factory, import
     kinds = [problem.kind for problem in report.problems]
     assert kinds[0] == "difference"
     assert ("ledger" in kinds) == (row.account_type != "ACCOUNT_TYPE_EXTERNAL")
-    said = rf"the archive has {row.balance}, segments \S+ \S+ {other.balance} of"
+    said = rf"the archive has {row.balance}, segments \S+ \S+ has {other.balance}$"
     assert re.search(said, report.problems[0].what)
 
 
@@ -120,4 +120,4 @@ def test_the_command_names_the_difference_and_exits_with_5(tmp_path, imported, s
     folder = tmp_path / "segments"
     write_segments(folder, [ROWS[0], *ROWS[2:]], quiet=[ROWS[1].time])
     said = run("verify", imported, "--against", folder, code=5).stdout
-    assert re.search(r"segments \S+ \S+ no row", said)
+    assert re.search(r"segments \S+ \S+ has no row", said)

@@ -3,7 +3,7 @@ import { about, choose, enter, go, isFrozen, span, state, tabs } from "./address
 import { get, thaw } from "./data.js";
 import { at, hear, make, settled } from "./dom.js";
 import { drawLines, keysOfChart, listenToSearch, showChart, showLegend } from "./lines.js";
-import { label, meaning } from "./names.js";
+import { meaning, setLabels } from "./names.js";
 import { drawPanel, showHeadline, showPanel } from "./panels.js";
 import { note, refusal, unbroken } from "./parts.js";
 import { between, gapsIn, zoom, zoomBy } from "./range.js";
@@ -28,7 +28,7 @@ const showHead = () => {
   at("asset").value = state.asset?.id;
   at("digits").value = state.digits;
   at("notice").hidden = isFrozen || !hit; // the top of a frozen page says so
-  const said = `Not known to be complete: ${hit}. Balances that may have changed there are unknown.`;
+  const said = `Not complete: ${hit}. Balances that may have changed there are unknown.`;
   at("notice").replaceChildren(...unbroken(said));
   at("from").value = toField(range[0]);
   at("to").value = toField(range[1]);
@@ -131,7 +131,7 @@ const begin = async () => {
   for (const one of [content, ...content.assets]) {
     for (const name of ["name", "label"]) one[name] &&= printable(one[name]);
   }
-  label(content.labels);
+  setLabels(content.labels);
   const option = ({ id: value, label: text, name }) =>
     make("option", { value }, name ? `${text} – ${name}` : text);
   at("asset").append(...content.assets.map(option));

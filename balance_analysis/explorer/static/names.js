@@ -22,10 +22,10 @@ const WORDS = {
   outflow: ["outflow", "Sum of all decreases of balances."],
   parties: ["parties", "Parties that hold the asset. A party owns all of its accounts."],
   party_id: ["party"],
-  relative: ["net in %", "Net as a part of the opening balance."],
+  relative: ["net in %", "Net as a share of the opening balance."],
   since: ["since", "When it last changed."],
   source: ["came from"],
-  unknown: ["unknown", "Accounts or first rows left out of the sums."],
+  unknown: ["unknown", "Left out of sums: unknown balances, and rows after an unknown balance."],
   unknown_accounts: ["unknown accounts", "They are left out of the total."],
   unknown_parties: ["unknown parties", "Parties with an unknown balance."],
   which: ["which row"],
@@ -44,12 +44,12 @@ export const kindOf = (type) =>
 
 let labels = {};
 
-/** Set the own names of parties and markets. */
-export const label = (given) => {
+/** Set the user's names of parties and markets. */
+export const setLabels = (given) => {
   labels = given;
 };
 
-/** Return the own name of a party or a market, or its short id. */
+/** Return the user's name of a party or a market, or its short id. */
 export const called = (id) => {
   if (Object.hasOwn(labels, id)) return printable(labels[id]);
   const letters = Array.from(id);
@@ -57,7 +57,7 @@ export const called = (id) => {
   return printable(letters.length > 11 ? short : id);
 };
 
-/** Return the id that has an own name, ignoring case, or else the text itself. */
+/** Return the id that the user named so, ignoring case, or else the text itself. */
 export const idOf = (text) =>
   Object.keys(labels).find((id) => labels[id].toLowerCase() === text?.toLowerCase()) ?? text;
 

@@ -145,7 +145,7 @@ const PARTIES = ["unknown party", "unknown parties"];
 const tiles = ({ level, change }, { sum }) => {
   const [is, moved] = [firstRow(level), firstRow(change)];
   const isSum = moved.change === null && sum.net !== null;
-  const firsts = sum.unknown && `left out: ${many(sum.unknown, "first row")}`;
+  const firsts = sum.unknown && `${many(sum.unknown, "first row")} (previous balance unknown)`;
   const why = missingIn() ? "rows may be missing" : firsts || "unknown before the range";
   const because = (text, more) => (text === null ? [why] : more);
   const net = isSum ? sum.net : moved.change;
@@ -245,7 +245,7 @@ const momentField = () => {
 };
 
 const NO_HISTORY =
-  "This report doesn't have this account's history: write the report with a larger number of accounts.";
+  "This report doesn't have this account's history: write it again with a larger --largest.";
 
 const accountPanel = async () => {
   const key = state.focus ?? state.accounts[0];
@@ -265,8 +265,8 @@ const accountPanel = async () => {
   const isBegun = opening === null && closing !== null;
   const absent =
     is === state.page ? "" : `There is no part ${count(state.page + 1)}; this is part ${is + 1}. `;
-  const part = pages > 1 ? `; part ${is + 1} of ${pages} of all ${many(all, "row")}` : "";
-  const always = isFrozen ? " In a report, this tab is always about all of the time." : "";
+  const part = pages > 1 ? `; part ${is + 1} of ${pages}, ${many(all, "row")} in all` : "";
+  const always = isFrozen ? " In a report, this tab always covers all time." : "";
   return [
     make("h3", {}, ...unbroken(label)),
     idsOf({ type, party, market: market || "none", asset: id }),

@@ -50,7 +50,7 @@ export const missingIn = (range = preset()) => {
 /** Return the range of the tables, and why the page opens with it. */
 export const intro = () => {
   const isLater = !about.opened && preset() === firstRange() && preset() !== "ALL";
-  const later = ". The data begin without balances, so the page opens with a later range";
+  const later = ". Balances are unknown when the data begins, so the page opens with a later range";
   const times = preset() === "ALL" ? "All time" : `${between(span(preset()))} UTC`;
   return `${times}, in ${unit()}${isLater ? later : ""}.${missingIn()}`;
 };

@@ -1,4 +1,4 @@
-// Write values for people: amounts, moments in UTC, words. Only 0 is written as 0.
+// Write values for people: amounts, moments in UTC, words. An amount is never rounded to 0.
 
 export const unknown = "unknown";
 export const DAY = 86400e6; // microseconds
