@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
 from typing import Any, Final, Generic, Self, TypeVar
@@ -85,13 +85,14 @@ class RequestStats:
 
     `requests` includes repeated ones, `retries` counts only those; `throttled_seconds` is the time
     spent waiting for the rate limit, summed over threads; `bytes` is the size of all answers,
-    decompressed.
+    decompressed. `warned` has the errors since the last answer, by the text of their warning.
     """
 
     requests: int = 0
     retries: int = 0
     throttled_seconds: float = 0.0
     bytes: int = 0
+    warned: dict[str, RequestError] = field(default_factory=dict)
 
     def add(self, **counts: float) -> None:
         """Add to the named counts."""
@@ -101,7 +102,8 @@ class RequestStats:
 
     def as_json(self) -> dict[str, float]:
         """Return the counts by name."""
-        return asdict(self) | {"throttled_seconds": round(self.throttled_seconds, 3)}
+        names = ("requests", "retries", "throttled_seconds", "bytes")
+        return {name: round(getattr(self, name), 3) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,10 +382,13 @@ class Client:
                     if held := self._throttle.hold(pause if named is None else named):
                         logger.warning("%s; asking again in %.1f s", error, held)
                 else:
-                    logger.warning("%s; trying again (%d of %d)", error, tries + 1, retry.attempts)
+                    said = f"{error}; trying again ({tries + 1} of {retry.attempts})"
+                    if stats.warned.setdefault(said, error) is error:  # not yet in another thread
+                        logger.warning("%s", said)
                     spread = random.random()  # noqa: S311 - spreads threads
                     self.sleep(min(pause + spread, _LONGEST_PAUSE))
             else:
+                stats.warned.clear()
                 stats.add(bytes=answer.size)
                 return answer
 
