@@ -337,8 +337,7 @@ def test_moments_may_be_given_in_many_ways(when):
         (*GENERAL, 19449 * DAY, 6, 19449 * DAY),
         (*GENERAL, 19448 * DAY, 5, 19448 * DAY),
     ]
-    one = ba.balance_at(table, when[0])
-    assert records(one) == [(*GENERAL, 6, 19449 * DAY)]
+    assert records(ba.balance_at(table, when[0])) == [(*GENERAL, 6, 19449 * DAY)]
 
 
 def test_a_fraction_of_a_microsecond_is_rounded_down():
