@@ -181,7 +181,7 @@ class Writer:
             self.store.write(copy, old)
             logger.warning("%s/%s is replaced; %s is a copy of it", self.store.uri, name, copy)
 
-    def checkpoint(self) -> None:
+    def write_checkpoints(self) -> None:
         """Write a checkpoint for each month's start before the first gap; delete all others."""
         evidence = self.manifest.evidence
         start, end = evidence.bounds
@@ -190,12 +190,12 @@ class Writer:
             if evidence.missing(start, moment):
                 break
             if moment not in self.manifest.checkpoints:
-                self._checkpoint(moment)
+                self._write_checkpoint(moment)
         for moment in moments:
             if moment not in self.manifest.checkpoints:
                 self.store.delete(layout.checkpoint_file(moment))
 
-    def _checkpoint(self, moment: int) -> None:
+    def _write_checkpoint(self, moment: int) -> None:
         """Write the balances at a month's start, computed from the previous sound checkpoint."""
         snapshot = Snapshot(self.store, self.manifest, "")
         try:

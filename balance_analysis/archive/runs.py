@@ -187,7 +187,7 @@ class RunWriter:
         """Record how many requests were sent."""
         self.record.requests = self.stats.requests if self.stats else 0
 
-    def set_aside(self, rows: Iterable[BadRow]) -> None:
+    def write_bad_rows(self, rows: Iterable[BadRow]) -> None:
         """Write rows that the table can't hold to a file: JSON lines with raw row and reason."""
         self.bad_rows |= dict.fromkeys(rows)
         if self.record.bad_rows == len(self.bad_rows):

@@ -63,15 +63,15 @@ Output = Annotated[
     ),
 ]
 
+FileFormat = Literal["csv", "json", "parquet", "xlsx"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
     """The options of commands that print a table or write a file."""
 
     output: Output = None
-    form: Annotated[
-        Literal["table", "csv", "json", "parquet", "xlsx"] | None, options.form_option("a table")
-    ] = None
+    form: Annotated[Literal["table", FileFormat] | None, options.form_option("a table")] = None
     limit: Annotated[int, Option(min=0, help="Maximum rows printed; 0 prints all.")] = 20
     wide: Annotated[bool, Option("--wide", help="Show all columns, whole ids, all digits.")] = False
 
@@ -245,9 +245,7 @@ def series(
         ),
     ] = "long",
     units: options.Units = False,
-    form: Annotated[
-        Literal["csv", "json", "parquet", "xlsx"] | None, options.form_option("csv")
-    ] = None,
+    form: Annotated[FileFormat | None, options.form_option("csv")] = None,
     by: options.By = None,
 ) -> None:
     """Show balances over time; unknown ones are empty."""

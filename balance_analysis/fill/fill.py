@@ -126,7 +126,7 @@ def fill(
             source.finish(writer)
             if filler.damage is not None:
                 raise filler.damage
-            writer.checkpoint()
+            writer.write_checkpoints()
             damaged = run.record.damaged
             damaged += [x for x in lost_files(store, writer.manifest) if x not in damaged]
     return run.record
@@ -257,7 +257,7 @@ class _Filler:
         if not self.is_known:
             self._check_network(within(old, self.front, stop).num_rows, merged)
         # Write bad rows before the manifest shows the stretch as complete.
-        self.run.set_aside(bad for step in steps for bad in step.bad_rows)
+        self.run.write_bad_rows(bad for step in steps for bad in step.bad_rows)
         if new.num_rows:
             different = pa.concat_tables([merged.added, merged.changed])
             doubted = _inside(different, self.before.complete)

@@ -524,11 +524,11 @@ class NodeSource:
         self._note_head(address, ask.head)
         knows, proofs = ask.head, step.proofs
         if knows is None:
-            newest = max(proof[-1] for proof in proofs)
+            newest = max(proof.newest for proof in proofs)
             knows = step.end if step.rest or newest >= step.end else newest
         if ask.origins is not None or ask.incomplete:
             # A served archive forgets nothing, and names the stretches that it lacks.
-            proofs = ((step.start, step.end, step.end),) * len(self._parts)
+            proofs = (walk.Proof(step.start, step.end, step.end),) * len(self._parts)
         return replace(
             step,
             proofs=proofs,

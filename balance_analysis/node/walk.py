@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from balance_analysis import errors
 from balance_analysis.node.client import Parameters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.table import moments
-from balance_analysis.table.evidence import Node, SetAside, set_aside
+from balance_analysis.table.evidence import Node, SetAside, as_set_aside
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.schema import BadRow, accounts_in, within
 from balance_analysis.table.text import count_text
@@ -100,7 +100,7 @@ def filter_parameters(filters: Filters) -> Parameters:
     return [(FILTER_NAMES[name], value) for name, values in allowed for value in values]
 
 
-Ask = Callable[[PageRequest], "DecodedPage"]
+Ask = Callable[[PageRequest], DecodedPage]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -127,6 +127,14 @@ class Window:
         # One or two rows beyond are enough.
         near = replace(near, beyond=width // _BEYOND)
         return near, replace(self, start=end, cut_rows=frozenset())
+
+
+class Proof(NamedTuple):
+    """The range that an answer lists fully, and the answer's newest row (in microseconds)."""
+
+    start: int
+    end: int
+    newest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +170,11 @@ class Listing:
 
     def proof(self, start: int, reached: int, end: int) -> Proof:
         """Return what the answer, which has all rows up to `reached`, proves about a step."""
-        if not len(self.sent):
-            return end, end, start
+        if not len(self.sent):  # it proves nothing
+            return Proof(end, end, start)
         beyond = int(np.searchsorted(self.sent, end))
         until = int(self.sent[beyond]) if beyond < len(self.sent) else reached
-        return max(start, int(self.sent[0])), until, int(self.sent[-1])
+        return Proof(max(start, int(self.sent[0])), until, int(self.sent[-1]))
 
 
 def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = False) -> Listing:
@@ -226,7 +234,7 @@ def _check_order(times: NDArray[np.int64], request: PageRequest) -> None:
     if oldest < request.start or newest > request.end:
         raise errors.IncompleteError(
             f"the node was asked for {moments.range_text(request.start, request.end)} and sent "
-            f"rows from {moment(oldest)} to {moment(newest)}: it ignores or misreads the range"
+            f"rows from {_on_wire(oldest)} to {_on_wire(newest)}: it ignores or misreads the range"
         )
 
 
@@ -245,19 +253,15 @@ def _check_restart(listings: Sequence[Listing], window: Window) -> None:
     lost = window.cut_rows.difference(*(part.rows_at(window.start) for part in listings))
     if lost:
         raise errors.IncompleteError(
-            f"one answer has {count_text(len(lost), 'row')} at {moment(window.start)}, but the "
+            f"one answer has {count_text(len(lost), 'row')} at {_on_wire(window.start)}, but the "
             "next one, which begins there, lacks them: the node has lost or withheld rows, or "
             "belongs to another network"
         )
 
 
-def moment(microseconds: int) -> str:
+def _on_wire(microseconds: int) -> str:
     """Return a moment as text for a message, with the wire's nanoseconds."""
     return f"{moments.moment_text(microseconds)} ({microseconds * 1000} ns)"
-
-
-Proof = tuple[int, int, int]
-"""Start and end of the range that an answer lists fully, and its newest row (in microseconds)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +316,7 @@ class Step:
     @property
     def set_aside(self) -> tuple[SetAside, ...]:
         """The bad rows, as evidence records them."""
-        return set_aside(self.bad_rows, (self.start, self.end))
+        return as_set_aside(self.bad_rows, (self.start, self.end))
 
     def between(self, start: int, end: int) -> Step:
         """Return this step's part in [start, end); the bounds are clipped to the step's."""
@@ -378,7 +382,8 @@ def fetch_less(
             smaller = max(1, window.page_size // 2)
             if error.timed_out and halvings < HALVINGS:
                 halvings += 1
-                # Half the window and half the page: less to find and to send.
+                # Half the window and half the page are less to find and to send. A page of the
+                # newest rows has no need of a smaller window.
                 width = window.end - window.start
                 width = width if newest_first else max(1, width // 2)
                 window, _ = window.cut(width, smaller)
@@ -499,7 +504,7 @@ def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Li
     whole = whole or _by_halves(ask, filters, window, listing)
     if whole is None:
         raise errors.IncompleteError(
-            f"the block at {moment(block)} holds more rows than the {window.page_size} of one "
+            f"the block at {_on_wire(block)} holds more rows than the {window.page_size} of one "
             "page, and this node offers no way to get them all; name the account types, parties or "
             "markets that you want, or ask another node"
         )

@@ -148,7 +148,7 @@ def repair(
             if periods or left.problems:
                 # All files up to the first gap are sound now.
                 writer.write_manifest(replace(writer.manifest, checkpoints={}))
-                writer.checkpoint()
+                writer.write_checkpoints()
                 left = verify(store)
     return Repaired(tuple(periods), tuple(changed), run.record.bad_rows, is_rebuilt, left)
 
@@ -169,7 +169,7 @@ def _repair_period(
     spans, entry = moments.overlap(manifest.evidence.answered, [bounds]), manifest.files.get(period)
     run.note_asked(spans)
     steps = [step for span in spans for step in source.known_rows(*span)]
-    run.set_aside(bad for step in steps for bad in step.bad_rows)
+    run.write_bad_rows(bad for step in steps for bad in step.bad_rows)
     run.record.source, run.record.block_height = source.client.base_url, source.height
     batches = [batch for step in steps for batch in step.batches]
     old_rows = datafile.NO_ROWS if period in damaged else writer.rows_of(period)

@@ -39,7 +39,13 @@ from balance_analysis.segments.segment import (
     missing_blocks,
 )
 from balance_analysis.table import schema
-from balance_analysis.table.evidence import Answer, Evidence, SetAside, check_on_bad_rows, set_aside
+from balance_analysis.table.evidence import (
+    Answer,
+    Evidence,
+    SetAside,
+    as_set_aside,
+    check_on_bad_rows,
+)
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.frame import to_frame
 from balance_analysis.table.known import note_evidence, note_rows
@@ -301,7 +307,7 @@ class Blocks:
         return Evidence(
             filters,
             (Answer(span, self.segment.node, (now, now), heights),),
-            (*map(SetAside, self.unproven), *set_aside(bad_rows, self.span)),
+            (*map(SetAside, self.unproven), *as_set_aside(bad_rows, self.span)),
             from_first_block=self.segment.first <= FIRST_BLOCK,
         ).within(*span)
 

@@ -124,7 +124,7 @@ def check_on_bad_rows(on_bad_rows: str) -> None:
         raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
 
 
-def set_aside(bad_rows: Iterable[BadRow], whole: Span) -> tuple[SetAside, ...]:
+def as_set_aside(bad_rows: Iterable[BadRow], whole: Span) -> tuple[SetAside, ...]:
     """Return bad rows as evidence; a row without a readable time may fall anywhere in `whole`."""
     return tuple(
         SetAside(whole if bad.time is None else (bad.time, bad.time + 1), bad.account)
@@ -139,12 +139,12 @@ _Part = TypeVar("_Part", Answer, SetAside)
 
 
 def _inside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
-    """Cut answers or bad rows to the parts inside spans."""
+    """Cut answers or set-aside rows to the parts inside spans."""
     return tuple(replace(part, span=span) for part in parts for span in overlap([part.span], spans))
 
 
 def _outside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
-    """Cut answers or bad rows to the parts outside spans."""
+    """Cut answers or set-aside rows to the parts outside spans."""
     return tuple(replace(part, span=span) for part in parts for span in gaps_in(spans, *part.span))
 
 
@@ -159,7 +159,7 @@ class Evidence:
     answers
         The answers, ascending by stretch, without overlap.
     set_aside
-        Bad rows that were left out.
+        Rows that prove nothing: bad rows, and rows on which two answers differ.
     agreed, disputed
         Stretches in which another node has the same rows, or different ones.
     from_first_block

@@ -75,8 +75,8 @@ class Case:
             how["by"] = by
         return self.function(table, **how)
 
-    def result(self, table, grid, by, asked=None):
-        frame = self.of(table, grid, by if asked is None else asked)
+    def result(self, table, grid, by, given=None):
+        frame = self.of(table, grid, by if given is None else given)
         if not self.columns:
             return cells_of(frame)
         assert dtypes_of(frame, table) == self.dtypes(by, grid.zone)

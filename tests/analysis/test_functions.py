@@ -70,9 +70,9 @@ def test_a_result_is_that_of_a_loop_over_integers(names, data, rng, size, groups
     table["desk"] = table["party_id"].astype("str").replace("network", pd.NA)
     for name, grid in zip(names, grids, strict=True):
         case = CASES[name]
-        asked, by = groups if case.by is groupings else (case.by, case.by)
+        given, by = groups if case.by is groupings else (case.by, case.by)
         with in_blocks(size):
-            result = outcome(case.result, table, grid, by, asked)
+            result = outcome(case.result, table, grid, by, given)
         assert result == outcome(in_groups, case.loop, world, grid, by), name
 
 

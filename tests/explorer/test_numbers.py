@@ -61,7 +61,7 @@ def random_archive(folder, seed):
     archive = write_archive(folder, rows, stretches=order, partition=partition)
     writer, is_first = writer_of(archive), rng.random() < 0.3 and stretches[0].proven
     if rng.random() < 0.5:
-        writer.checkpoint()
+        writer.write_checkpoints()
     if is_first:
         writer.set_evidence(replace(writer.manifest.evidence, from_first_block=True))
     ends = begin, begin + length
