@@ -80,7 +80,7 @@ def make_archive(folder: Path, rows: int, accounts: int, partition: str = "day")
         own = table.take(pa.array(np.sort(order[places])))
         made = answered(span, "made", "2023-07-01T00:00Z", height=12_345_678)
         writer.put(period, encode_rows(own), writer.manifest.evidence.updated(made))
-    writer.checkpoint()
+    writer.write_checkpoints()
     scratch.rename(folder)
 
 
