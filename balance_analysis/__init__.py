@@ -11,7 +11,8 @@ A table is a pandas DataFrame that carries evidence of the intervals in which it
 """
 
 # `__init__.pyi` lists the public names. Each is imported from its module when it is first used, so
-# that importing this package, or asking the command line for help, costs nothing.
+# that importing this package, or asking the command line for help, costs nothing. For the same
+# reason a finder of modules waits for pandas to be imported, and then registers `.balances`.
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -37,11 +38,18 @@ def _register(pandas: ModuleType) -> None:
 
 def _find_pandas(name: str, *where: object) -> object:
     """Find pandas as other finders do, and register the accessor once it is imported."""
-    others: list[Any] = [each for each in sys.meta_path if each is not _FINDER] * (name == "pandas")
+    if name != "pandas":
+        return None
+    others: list[Any] = [each for each in sys.meta_path if each is not _FINDER]
     spec = next(filter(None, (finder.find_spec(name, *where) for finder in others)), None)
     if spec:
         run = spec.loader.exec_module
-        spec.loader.exec_module = lambda module: (run(module), _register(module))
+
+        def run_and_register(module: ModuleType) -> None:
+            run(module)
+            _register(module)
+
+        spec.loader.exec_module = run_and_register
     return spec
 
 
