@@ -35,7 +35,7 @@ from balance_analysis.table.frame import BALANCE_DTYPE
 from balance_analysis.table.moments import Span, from_microseconds
 from balance_analysis.table.names import Asset, Names
 from balance_analysis.table.schema import ACCOUNT_KEY
-from balance_analysis.table.text import duration_text, printable, short_ids, type_label
+from balance_analysis.table.text import duration_text, printable, short_id, type_label
 
 MOST_LISTED: Final = 2000
 """Maximum rows of a table in an answer; the page says if there are more."""
@@ -289,7 +289,7 @@ def _searchable(column: str, text: str, labels: Mapping[str, str]) -> str:
         shown.append(type_label(text))
     if column == "market_id" and text:
         shown.append("market")
-    shown.append(printable(short_ids([text])[text]))
+    shown.append(printable(short_id(text)))
     return "\n".join(shown)
 
 

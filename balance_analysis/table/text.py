@@ -159,12 +159,13 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     {'c2071f9874933829eb432b1af0d776b5': 'c2071f…76b5', 'network': 'network'}
     """
     distinct, extra = dict.fromkeys(ids), 0
-    while len({*(forms := {full: _cut(full, extra) for full in distinct}).values()}) < len(forms):
+    while len({*(forms := {x: short_id(x, extra) for x in distinct}).values()}) < len(forms):
         extra += 2
     return forms
 
 
-def _cut(full: str, extra: int) -> str:
+def short_id(full: str, extra: int = 0) -> str:
+    """Return a long id's first six and last four characters, and `extra` more of both."""
     head, tail = 6 + extra, 4 + extra
     return full if len(full) <= head + 1 + tail else f"{full[:head]}…{full[-tail:]}"
 
