@@ -119,7 +119,7 @@ def to_microseconds(
     TypeError
         If `value` has another type.
     ValueError
-        If text isn't a moment, or `value` is NaT.
+        If text isn't a moment, or `value` is NaT or not in the years 1 to 9999 of UTC.
     """
     if isinstance(value, str):
         moment, has_fraction = _parse(value, now or dt.datetime.now(dt.UTC))
@@ -134,7 +134,12 @@ def to_microseconds(
     else:
         raise TypeError(f"a moment is a datetime, a date or text, not {value!r}")
     aware = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
-    return (aware - EPOCH) // dt.timedelta(microseconds=1) + (has_fraction and not down)
+    microseconds = (aware - EPOCH) // dt.timedelta(microseconds=1) + (has_fraction and not down)
+    try:
+        from_microseconds(microseconds)
+    except OverflowError as error:
+        raise ValueError(f"{value!r} is not in the years 1 to 9999 of UTC") from error
+    return microseconds
 
 
 def _parse(text: str, now: dt.datetime) -> tuple[dt.datetime, bool]:
