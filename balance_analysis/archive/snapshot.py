@@ -535,8 +535,8 @@ class Snapshot:
             raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
         why = "nothing is known to be complete"
         if first < last:
-            complete = spans_text(self.evidence.complete)
-            why = f"only {complete} is complete, outside the requested interval"
+            complete = _spans_are(self.evidence.complete)
+            why = f"only {complete} complete, outside the requested interval"
         raise IncompleteError(f"{self.store.uri}: {why}; {_PARTIAL_HINT}")
 
     def check_complete(self, start: int, end: int, evidence: Evidence) -> None:
@@ -545,15 +545,15 @@ class Snapshot:
             return
         missing = evidence.missing(start, end)
         first, last = evidence.bounds if evidence.answers else (start, end)
-        gone, ends = "is missing", f"ends at {moment_text(last)}, where the next export continues"
-        forgotten = "is unproven: the node may have forgotten rows, or a bad row was set aside"
+        gone, ends = "missing", f"ends at {moment_text(last)}, where the next export continues"
+        forgotten = "unproven: the node may have forgotten rows, or a bad row was set aside"
         faults = (
             (clipped(missing, start, first), f"{gone}: the archive begins at {moment_text(first)}"),
             (clipped(missing, first, last), f"{gone}; `export --fill-gaps` fetches it"),
             (clipped(missing, last, end), f"{gone}: the archive {ends}"),
             (without(gaps, missing), forgotten),
         )
-        why = [f"{spans_text(x)} {fault}" for spans, fault in faults if (x := [*spans])]
+        why = [f"{_spans_are(x)} {fault}" for spans, fault in faults if (x := [*spans])]
         raise IncompleteError(f"{self.store.uri}: {'; '.join(why)}; {_PARTIAL_HINT}")
 
     def last_rows(
@@ -588,6 +588,11 @@ class Snapshot:
         both = narrowed.intersection(wanted)
         assert both is not None  # noqa: S101 - each wanted id is among the narrowed ones
         return both
+
+
+def _spans_are(spans: Sequence[Span]) -> str:
+    """Return spans as the subject of a sentence, with its verb."""
+    return f"{spans_text(spans)} {'are' if len(spans) > 1 else 'is'}"
 
 
 def read_snapshot(store: Store) -> Snapshot:

@@ -177,7 +177,7 @@ def test_an_archive_that_covers_nothing_is_not_complete(tmp_path):
 def test_a_gap_and_an_unproven_part_are_refused(torn):
     archive, begin = Archive(torn), APRIL - DAY
     unproven = f"{range_text(begin, DOUBTED[1])} is unproven: the node may have forgotten rows"
-    whole = f"{range_text(START, MARCH)}, {range_text(DOUBTED[1], END)} is complete"
+    whole = f"{range_text(START, MARCH)}, {range_text(DOUBTED[1], END)} are complete"
     for bounds, said in (
         ({}, f"{range_text(MARCH, begin)} is missing; `export --fill-gaps` fetches .*; {unproven}"),
         (between(begin, END), unproven),
