@@ -145,7 +145,7 @@ const PARTIES = ["unknown party", "unknown parties"];
 const tiles = ({ level, change }, { sum }) => {
   const [is, moved] = [firstRow(level), firstRow(change)];
   const isSum = moved.change === null && sum.net !== null;
-  const firsts = sum.unknown && `${many(sum.unknown, "first row")} (previous balance unknown)`;
+  const firsts = sum.unknown && `without ${many(sum.unknown, "first row")}`;
   const why = missingIn() ? "rows may be missing" : firsts || "unknown before the range";
   const because = (text, more) => (text === null ? [why] : more);
   const net = isSum ? sum.net : moved.change;
