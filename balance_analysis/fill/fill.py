@@ -221,6 +221,8 @@ class _Filler:
         An error here is only logged, because the caller reports the error that ended the run.
         """
         try:
+            # The error may have interrupted a commit.
+            self.writer.recover()
             self._commit_periods(with_rest=True)
             self._join(self.source.answered())
             self._join(call_in_thread(self.source.evidence).result(PATIENCE))

@@ -139,6 +139,7 @@ def scenarios(tmp_path_factory):
     run_export(NODE, folder / "late", **{**FIRST, "start": MONTH + HOUR})
     run_export(NODE, folder / "whole", **FIRST)
     run_export(NODE, folder / "middle", start=TIMES[5], end=TIMES[-5])
+    run_export(NODE, folder / "half", start=START, end=TIMES[5])
     paths = write_segments(folder / "segments", ROWS, each=8)
 
     def import_last_and_all(archive, partition="day"):
@@ -146,13 +147,14 @@ def scenarios(tmp_path_factory):
         assert_holds(archive.uri, ROWS)
         ba.import_segments(archive, paths)
 
-    def export(archive):
-        run_export(NODE, archive, **FIRST)
+    def export(archive, page_size=9):
+        run_export(NODE, archive, **{**FIRST, "page_size": page_size})
 
     with node_of(OTHERS) as second:
         made = {
             "a first run": ("nothing", export),
             "a backfill": ("late", export),
+            "a page that replaces a file and makes one": ("half", partial(export, page_size=90)),
             "a confirmation": ("whole", lambda archive: ba.confirm(archive, second.url)),
             "an import": ("nothing", partial(import_last_and_all, partition="hour")),
             "an import over an export": ("middle", import_last_and_all),
@@ -160,7 +162,7 @@ def scenarios(tmp_path_factory):
         for kind, (before, fill) in made.items():
             made[kind] = Scenario(folder / before, fill, folder / f"after {kind}")
         whole = [scenario.whole for scenario in made.values()]
-        assert whole[0] == whole[1] != whole[2]
+        assert whole[0] == whole[1] == whole[2] != whole[3]
         yield made
 
 
@@ -212,13 +214,14 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
 
 
 @pytest.mark.parametrize(
-    ("kind", "error"), [("a first run", OSError), ("a backfill", KeyboardInterrupt)]
+    ("kind", "error"),
+    [("a first run", OSError), ("a page that replaces a file and makes one", KeyboardInterrupt)],
 )
 def test_failed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     scenarios, tmp_path, kind, error
 ):
     scenario, folder = scenarios[kind], tmp_path / "archive"
-    for stop in range(0, len(scenario.steps), 9):
+    for stop in range(0, len(scenario.steps), 5):
 
         def fail(number, step, stop=stop):
             is_full = error is OSError and number > stop and step in NEEDS_SPACE
