@@ -345,7 +345,8 @@ class NodeSource:
         }
         with ThreadPoolExecutor(self._workers) as pool:
             list(pool.map(self._prove_empty, sorted(unproven)))
-        self._check_lists()
+        if not self._check_lists():
+            return self.answered()
         reached = reduce(overlap, self._proven, answered)
         evidence = self._evidence(reached)
         for answer in self._quiet:
@@ -388,24 +389,32 @@ class NodeSource:
             if start == end:
                 return
 
-    def _check_lists(self) -> None:
-        """Check once that each address that answered uses the lists, unless its rows show it."""
-        asked = {step.node.name for step in self.taken}
+    def _check_lists(self) -> bool:
+        """Check once that each address that answered uses the lists, unless its rows show it.
+
+        Return whether each could be asked.
+        """
+        asked, is_checked = {step.node.name for step in self.taken}, True
         for address in self._addresses.values():
             lists = self._unread[address.url]
             if not lists or not (address.url in asked or address.probed):
                 continue
             ask, misread = self._asker(address), list[str]()
             start, end = self.taken[0].start, max(step.known_end for step in self.taken)
-            with contextlib.suppress(RequestError, IncompleteError):
+            try:
                 sample = walk.find_newest(ask, start, end, _SAMPLE)
                 misread = [x for x in sorted(lists) if ask.reads_list(x, sample) is False]
+            except (RequestError, IncompleteError) as error:
+                logger.warning("%s; so it is unknown whether the node uses whole lists", error)
+                is_checked = False
+                continue
             if misread:
                 raise IncompleteError(
                     f"{address.url} was asked for two values of {misread[0]} that it has, and sent "
                     "rows of one: it seems to use one value of a list; load each value alone"
                 )
             lists.clear()
+        return is_checked
 
     def _take(self, step: walk.Step) -> walk.Step:
         """Return a step without repeated rows, and record it as taken."""

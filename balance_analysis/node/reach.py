@@ -32,6 +32,9 @@ from balance_analysis.table.filters import Filters
 from balance_analysis.table.moments import EVER, Span
 from balance_analysis.table.schema import ACCOUNT_KEY, Account, accounts_in, to_numbers
 
+_FEW: Final = 30
+"""Rows that show a node's order, unless they are all of one block."""
+
 _SAMPLE: Final = 1000
 """Rows to search for a readable time, or for a rare account."""
 
@@ -184,13 +187,14 @@ def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_sil
 
     The moment lies in [start, end]: it is `start` if [start, end) is proven to be empty, and `end`
     if no part of it is. An answer proves all of it if its newest row before `end` is older than
-    `start`. If these accounts have no older row, the same request asks for another account that has
+    `start`; rows of two blocks must show that the node lists the newest first, unless it has no
+    more. If these accounts have no older row, the same request asks for another account that has
     one. If the node names no last block (`is_silent`), the answer must also list a row at the end.
     """
     since, is_near = end, True
     for turn in range(_MAX_PAGES):
         low, selection = max(walk.EARLIEST, since - walk.LONGEST_WINDOW), filters
-        window = walk.Window(low, since + is_silent, _SAMPLE if is_silent else 1)
+        window = walk.Window(low, since + is_silent, _SAMPLE if is_silent else _FEW)
         if turn:
             is_near = is_near and start >= low
             far = walk.Window(low, start + 1 if is_near else since, _SAMPLE)
@@ -210,11 +214,12 @@ def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_sil
         own_times = [time for time, account in rows if account is None or filters.selects(account)]
         if any(time is None or start <= time < since for time in own_times):
             break
-        if len(listing.times) and (listing.times[0] >= since or not is_silent):
+        is_ordered = not listing.more or len(set(listing.times.tolist())) > 1
+        if is_ordered and len(listing.times) and (listing.times[0] >= since or not is_silent):
             # A page's last block may be cut.
             oldest = int(listing.times[-1]) + listing.more
             since = min(since, max(start, oldest))
-        elif turn or not filters.allowed():
+        elif turn or (is_ordered and not filters.allowed()):
             break
         if since == start:
             break

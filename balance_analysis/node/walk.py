@@ -464,8 +464,8 @@ def find_newest(ask: Ask, start: int, end: int, page_size: int) -> Listing:
     """Return the newest rows in [start, end), at most a page, searching a year at a time."""
     while True:
         window = Window(max(start, end - LONGEST_WINDOW), end, page_size)
-        listing = fetch(ask, Filters(), window, newest_first=True)
-        end = window.start
+        listing, window = fetch_less(ask, Filters(), window, newest_first=True)
+        end, page_size = window.start, window.page_size
         if len(listing.times) or listing.bad_rows or end == start:
             return listing
 

@@ -265,6 +265,9 @@ def stretched(history, days):
     return [row._replace(time=begin + (row.time - begin) * factor) for row in history]
 
 
+OLDEST_FIRST = {"pagination.newestFirst": ["false"]}
+
+
 @st.composite
 def balancers(draw):
     """Return rows, a load's arguments, and an address that hands each request to another node."""
@@ -279,7 +282,8 @@ def balancers(draw):
         if are_whole or draw(st.booleans()):
             since, until = times[0], times[-1]
         headers = are_whole or draw(st.booleans())
-        nodes.append(knowing(rows, since, until, block_headers=headers))
+        sets = {} if are_whole or draw(st.booleans()) else OLDEST_FIRST
+        nodes.append(knowing(rows, since, until, block_headers=headers, sets=sets))
     turns = draw(st.lists(st.integers(0, 2), min_size=1, max_size=9))
     start = draw(st.sampled_from(times)) + draw(st.sampled_from([-DAY, -1, 0, 1]))
     asked = {"start": start, "end": times[-1] + DAY}
@@ -337,6 +341,10 @@ BEHIND = {
     "one that forgot and one that lags": (
         (0, 1), [holding(since=DAYS[6]), holding(head=DAYS[0] + 2)],
         {"start": DAYS[0] + 2, "end": DAYS[12]}, ((DAYS[6], DAYS[12]),),
+    ),
+    "one that forgot and one that lists its oldest rows first": (
+        (0, 1), [holding(since=DAYS[6]), knowing(LONG, DAYS[0], DAYS[-1], sets=OLDEST_FIRST)],
+        {"start": DAYS[2]}, None,
     ),
     "one that forgot a part of a list": (
         (0, 1, 1, 1, 1), [holding(), holding(since=LATE)], {"party_ids": PARTIES}, None

@@ -39,10 +39,11 @@ lists = st.one_of(map(lists_of, VALUES))
     st.sampled_from([0, -1]),
     st.sampled_from([START, TIMES[20], TIMES[len(TIMES) // 2]]),
     st.sampled_from([7, 5000]),
+    st.sampled_from([50, 5000]),
 )
 @settings(max_examples=10)
-def test_a_node_that_uses_one_value_of_a_list_is_noticed(asked, place, start, page_size):
-    node = knowing(ROWS, takes_one=place)
+def test_a_node_that_uses_one_value_of_a_list_is_noticed(asked, place, start, page_size, most):
+    node = knowing(ROWS, takes_one=place, max_page_size=most)
     with pytest.raises(ba.IncompleteError, match=SAID):
         loaded(node, start=start, page_size=page_size, **asked)
     ((name, values),) = asked.items()

@@ -60,6 +60,8 @@ class LoopbackNode:
         Read the range differently from real nodes.
     ignores
         Parameters without effect, by name ("filter.partyIds") or group ("dateRange").
+    sets
+        Parameters that it reads instead of those sent, each with its values.
     takes_one
         Of a repeated parameter only the value at this place counts: 0 is the first, -1 the last.
     max_answer_rows
@@ -101,6 +103,7 @@ class LoopbackNode:
     start_exclusive = False
     end_inclusive = False
     ignores: Sequence[str] = ()
+    sets: Mapping[str, Sequence[str]] = {}
     takes_one: int | None = None
     max_answer_rows: int | None = None
     limits: Mapping[str, Any] | None = LATER_LIMITS

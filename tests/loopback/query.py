@@ -112,7 +112,7 @@ def read_query(node: Any, params: Params) -> Query:
     heard = {name: x for name, x in params.items() if not f"{name}.".startswith(ignored)}
     if node.takes_one is not None:
         heard = {name: [values[node.takes_one]] for name, values in heard.items()}
-    return _parse(node, heard)
+    return _parse(node, {**heard, **node.sets})
 
 
 def _parse(node: Any, params: Params) -> Query:
