@@ -364,7 +364,8 @@ class Archive:
 
         This checks the digest, schema, order, rows and times of every file of rows, recomputes the
         checkpoints from the rows, and checks the limits and that no other files are present. Names
-        have no digest: only unreadable ones are found. Run reports aren't checked.
+        have no digest: only unreadable ones are found. Run reports, copies of replaced files and
+        records of disputes aren't checked.
 
         Parameters
         ----------

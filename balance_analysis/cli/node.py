@@ -27,7 +27,7 @@ def fetch(
         bool, Option("--opening", help="Add each account's last row before --since.")
     ] = False,
 ) -> None:
-    """Load all balance changes of an interval into one Parquet file, complete or not at all."""
+    """Load all balance changes of an interval into one Parquet file, as far as a node has them."""
     from balance_analysis.table.known import gaps_of
 
     check_output(output, suffixes=("", ".parquet", ".pq"))

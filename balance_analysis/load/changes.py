@@ -125,7 +125,8 @@ def load_balance_changes(
     DecodeError
         If an answer or a row isn't what the interface describes.
     IncompleteError
-        If the answers don't add up to a complete list, or a node uses one value of a filter's list.
+        If the answers don't add up to a complete list, a node uses one value of a filter's list, or
+        one of several nodes has a row that the load lacks.
     NetworkMismatchError
         If several nodes are of different networks.
     CheckError
@@ -317,6 +318,11 @@ class _Load:
                 self.rows += step.num_rows
                 report((step.end - since) / (end - since), self.rows)
         self.evidence = self.source.evidence()
+        for url, moment in self.source.lost.items() if len(self.source.urls) > 1 else ():
+            raise IncompleteError(
+                f"{url} has a row at {moment_text(moment)} that the load lacks: another node has "
+                "forgotten it since the load began; load again, or from this node alone"
+            )
         self.seconds += time.monotonic() - began
         logger.info("%d rows in %d requests", self.rows, self.source.stats.requests)
         reached = next((first for first, _ in self.evidence.reached), start)

@@ -124,6 +124,8 @@ class NodeSource:
         """The stretches that answers prove, for each part of the filters."""
         self._quiet: list[Answer] = []
         """Answers that prove that one part of the filters has no row in a stretch."""
+        self.lost: dict[str, int] = {}
+        """By address, the time of a row that it has and that another answer lacked."""
         self._idle_end = EVER[0]
         """End of the last block of an idle chain."""
         lists = {name for name, values in filters.allowed().items() if values[1:]}
@@ -372,11 +374,13 @@ class NodeSource:
                 continue
             ask, asked, is_silent = self._asker(address), time.time_ns(), address.is_silent
             try:
-                since = quiet_since(ask, self._parts[part], start, end, is_silent=is_silent)
+                since, held = quiet_since(ask, self._parts[part], start, end, is_silent=is_silent)
             except (RequestError, IncompleteError) as error:
                 logger.warning("%s; so it is unknown whether the node has forgotten rows", error)
                 continue
             address.probed.add((part, (start, end)))
+            if held > start and not is_silent:
+                self.lost[address.url] = held
             # The last block of an idle chain is complete.
             needed = end - 1 if end == self._idle_end else end
             knows = ask.head is not None and ask.head >= needed

@@ -182,8 +182,12 @@ class Address:
         return Node(self.url, origin_of(self.url, self.session))
 
 
-def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_silent: bool) -> int:
+def quiet_since(
+    ask: walk.Ask, filters: Filters, start: int, end: int, *, is_silent: bool
+) -> tuple[int, int]:
     """Return the earliest moment since which answers prove that some accounts have no row.
+
+    Also return the time of a row in (start, end) that an answer has; `start` if it has none.
 
     The moment lies in [start, end]: it is `start` if [start, end) is proven to be empty, and `end`
     if no part of it is. An answer proves all of it if its newest row before `end` is older than
@@ -191,7 +195,7 @@ def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_sil
     more. If these accounts have no older row, the same request asks for another account that has
     one. If the node names no last block (`is_silent`), the answer must also list a row at the end.
     """
-    since, is_near = end, True
+    since, held, is_near = end, start, True
     for turn in range(_MAX_PAGES):
         low, selection = max(walk.EARLIEST, since - walk.LONGEST_WINDOW), filters
         window = walk.Window(low, since + is_silent, _SAMPLE if is_silent else _FEW)
@@ -213,6 +217,8 @@ def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_sil
         ]
         own_times = [time for time, account in rows if account is None or filters.selects(account)]
         if any(time is None or start <= time < since for time in own_times):
+            own = (x for x, account in rows if account is not None and filters.selects(account))
+            held = max((x for x in own if x is not None and x < since), default=start)
             break
         is_ordered = not listing.more or len(set(listing.times.tolist())) > 1
         if is_ordered and len(listing.times) and (listing.times[0] >= since or not is_silent):
@@ -223,7 +229,7 @@ def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_sil
             break
         if since == start:
             break
-    return since
+    return since, held
 
 
 def _with_another(

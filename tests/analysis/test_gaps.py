@@ -107,8 +107,7 @@ def test_an_archive_explains_a_bad_row_as_its_table_does(tmp_path, account):
 
 def test_an_average_of_the_known_part_may_be_of_one_microsecond():
     table = opened(World(ROWS[1:], {}, ((START + DAY, START + DAY + 1),)))
-    averages = ba.time_weighted_average(table, freq=None, partial=True)
-    assert averages["average"].tolist() == [7, 1]
+    assert ba.time_weighted_average(table, freq=None, partial=True)["average"].tolist() == [7, 1]
 
 
 def test_a_bad_row_at_the_end_of_a_period_leaves_its_changes_known():

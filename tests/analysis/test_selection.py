@@ -298,8 +298,7 @@ def test_two_concatenated_loads_know_the_gap_between_them():
     parts = parts_of(made(nothing_before=True), (0, 2), (4, 6))
     for joined in (pd.concat(parts), pd.concat(parts[::-1], ignore_index=True)):
         held = ba.balance_at(joined, [at(24 * day + 1) for day in range(6)])
-        known = held["balance"].notna().tolist()[:6]
-        assert known == [True, True, False, False, True, True]
+        assert held["balance"].notna().tolist()[:6] == [True, True, False, False, True, True]
         flowed = ba.flows(joined, by="asset_id", layout="wide", start=at(0))
         assert flowed.isna().any(axis=1).tolist()[2:4] == [True, True]
 
@@ -352,8 +351,7 @@ def test_a_merge_is_a_selection_of_what_it_leaves(merge):
     table = made(known=A_DAY)
     merged, chosen = merge(table), table[table["party_id"] == OTHER[2]]
     assert records(silently(ba.deltas, merged)) == records(ba.deltas(chosen))
-    held = ba.balance_at(merged, [at(1), at(25)])["balance"]
-    assert held.isna().tolist() == [False, True]
+    assert ba.balance_at(merged, [at(1), at(25)])["balance"].isna().tolist() == [False, True]
     with warnings_of_rows() as said:
         assert ba.balance_at(merge(table.iloc[::2]), at(1))["balance"].isna().all()
     assert said
@@ -370,8 +368,7 @@ def test_columns_concatenated_beside_a_table_keep_its_known_intervals():
     whole = made()
     other = pd.Series(range(len(whole)), name="place")
     for beside in (other, other.to_frame()):
-        wide = pd.concat([whole, beside], axis=1)
-        assert records(ba.deltas(wide)) == records(ba.deltas(whole))
+        assert records(ba.deltas(pd.concat([whole, beside], axis=1))) == records(ba.deltas(whole))
         assert len(pd.concat([whole, whole.iloc[:, :2]], axis=1).columns) == 8
 
 
@@ -403,10 +400,8 @@ def test_a_part_of_selected_accounts_knows_nothing_about_the_others_when_concate
             held = ba.balance_at(joined, [at(24 * 32), at(24 * 35)])
             assert held[held["party_id"] == "b"]["balance"].isna().all()
             days = {"start": at(24 * 30), "end": at(24 * 40)}
-            flowed = ba.flows(joined, freq="5D", layout="wide", **days)
-            assert flowed.isna().all(axis=None)
-            net = ba.flows(joined, freq=None, by="asset_id", **days)["net"]
-            assert net.isna().all()
+            assert ba.flows(joined, freq="5D", layout="wide", **days).isna().all(axis=None)
+            assert ba.flows(joined, freq=None, by="asset_id", **days)["net"].isna().all()
     assert caplog.text.count("are known only in no interval") == 4
 
 

@@ -65,8 +65,7 @@ def test_counts_in_the_wide_layout_are_not_amounts(value):
 
 def test_decimals_come_from_a_file(tmp_path):
     (tmp_path / "b.toml").write_text("VOTE = 0\n[xa43]\nsymbol = 'E'\ndecimals = 18\n")
-    result = ba.to_units(frame_of([10**18]), tmp_path / "b.toml")
-    assert result["balance"].tolist() == [1.0]
+    assert ba.to_units(frame_of([10**18]), tmp_path / "b.toml")["balance"].tolist() == [1.0]
 
 
 TABLE = table_of(

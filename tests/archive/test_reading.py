@@ -198,8 +198,7 @@ def test_an_account_that_the_archive_is_not_bound_to_is_refused(tmp_path):
         archive.select(party_ids=PARTIES[1:3])
     back = archive.select(party_ids=PARTIES[:1]).read()
     assert lines_of_table(back) == lines_of_rows(matching(ROWS, party_ids=PARTIES[:1]))
-    both = balance_at(archive, from_microseconds(MAY))
-    assert set(both["party_id"]) <= set(PARTIES[:2])
+    assert set(balance_at(archive, from_microseconds(MAY))["party_id"]) <= set(PARTIES[:2])
 
 
 # Balances at a moment

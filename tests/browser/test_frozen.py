@@ -128,8 +128,7 @@ def test_an_accounts_chart_table_and_figures_cover_all_time(visit, frozen):
     assert [*rows[0]] == [*names, "unknown"]
     moved = [row for row in rows if row["inflow"] not in ("0", "unknown")]
     assert len(moved) > 1
-    drawn = page.locator("#panel .bar").first.get_attribute("d")
-    assert drawn.count("M") == len(moved)
+    assert page.locator("#panel .bar").first.get_attribute("d").count("M") == len(moved)
 
 
 def test_an_account_beyond_the_largest_ones_is_shown_to_have_no_history(visit, frozen):
@@ -139,8 +138,7 @@ def test_an_account_beyond_the_largest_ones_is_shown_to_have_no_history(visit, f
     page.get_by_role("button", name="Next").click()
     assert [row["account"][10:16] for row in sheet(page, "Holders")] == ["010101", "000000"]
     click(page.get_by_role("button", name="general · 000000…0000").first)
-    said = page.locator("#panel .note").first.inner_text()
-    assert "doesn't have this account's history" in said
+    assert "doesn't have this account's history" in page.locator("#panel .note").first.inner_text()
     texts = page.locator("#readout tr").last.locator(".n, .how").all_inner_texts()
     assert texts == ["unknown", "its history is not in this report"]
 

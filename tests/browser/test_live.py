@@ -510,8 +510,7 @@ def test_limits_that_changed_are_drawn_and_the_others_listed(open_page, tmp_path
     assert first.endswith("no from 2023-04-09 00:00:00 to 2023-04-09 00:00:00")
     assert re.fullmatch("new one: not sent from .*; yes from .*", second)
     # Seen the same from the 2nd to the 4th, and changed on the 9th: nothing says when.
-    end = float(re.fullmatch(r"M0 \S+H(\S+)", path)[1])
-    assert end / width == pytest.approx(2 / 7, abs=0.01)
+    assert float(re.fullmatch(r"M0 \S+H(\S+)", path)[1]) / width == pytest.approx(2 / 7, abs=0.01)
     names = [row["limit"] for row in kept]
     assert (names[0], "can propose market" in names) == ("can propose asset", False)
 
@@ -608,8 +607,7 @@ def test_the_page_opens_with_a_range_at_whose_start_balances_are_known(visit, sa
     page = visit(sample_node)
     assert page.locator("#ranges [aria-pressed=true]").inner_text() == "1W"
     assert "the page opens with a later range" in page.locator("#headline .note").inner_text()
-    names = ["total", "net", "inflow", "outflow", "parties"]
-    assert [*tiles(page)] == names
+    assert [*tiles(page)] == ["total", "net", "inflow", "outflow", "parties"]
     assert page.locator("#headline .lacking").count() == 0
     page.locator("#chart").dblclick()
     settle(page)

@@ -76,8 +76,7 @@ def test_written_rows_are_those_that_the_library_computes(
     is_ranked = name == "summary" and "--by" in options
     check_written(RESULTS[command](table), ours, ordered=not is_ranked)
     if ending != "parquet":
-        printed = run(*words, "--format", ending).stdout
-        assert printed == ours.read_text(encoding="utf-8")
+        assert run(*words, "--format", ending).stdout == ours.read_text(encoding="utf-8")
 
 
 def test_whole_units_are_those_of_the_library(tmp_path):

@@ -80,5 +80,4 @@ def test_the_largest_inflow_is_visible_if_bars_are_narrower_than_a_pixel():
 
 def test_flows_of_zero_have_an_axis_of_zero():
     for freq in ("1D", "1h", None):
-        ax = ba.plot_flows(table_of([(*GENERAL, START + 7, 5)]), freq=freq)
-        assert ax.get_ylim()[0] == -0.05
+        assert ba.plot_flows(table_of([(*GENERAL, START + 7, 5)]), freq=freq).get_ylim()[0] == -0.05

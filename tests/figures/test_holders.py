@@ -44,7 +44,6 @@ def test_the_largest_holders_have_the_callers_names():
 
 def test_a_drawdown_is_that_of_one_party():
     mine = table_of([row for row in ROWS if row[2] == "a1"])
-    ax = ba.plot_drawdown(mine, by="party_id", **END)
-    assert said(ax) == "never below its peak"
+    assert said(ba.plot_drawdown(mine, by="party_id", **END)) == "never below its peak"
     with pytest.raises(ValueError, match="draws one account or holder"):
         ba.plot_drawdown(mine)

@@ -73,8 +73,7 @@ def test_areas_reach_the_known_sums_of_positive_and_negative_balances_at_every_m
 def test_the_axis_ends_with_the_known_intervals_or_the_last_row(plot):
     for table, days in ((knowing((0, 30)), 30), (table_of(ROWS), 6)):
         ax = plot(table)
-        high = micros([ax.get_xlim()[1]])[0]
-        assert START + days * DAY <= high < START + (days + 2) * DAY
+        assert START + days * DAY <= micros([ax.get_xlim()[1]])[0] < START + (days + 2) * DAY
         assert not shaded(ax, HATCH)
 
 

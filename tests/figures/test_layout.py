@@ -180,8 +180,7 @@ def test_a_figure_draws_into_the_given_axes_or_into_its_own(plot):
     assert plot(TABLES["a minute"], axes[1]) is axes[1]
     assert not axes[0].has_data()
     assert plt.get_fignums() == [figure.number]
-    own = plot(TABLES["a minute"], None)
-    assert plt.get_fignums() == [figure.number, own.figure.number]
+    assert [figure.number, plot(TABLES["a minute"], None).figure.number] == plt.get_fignums()
     assert mpl.rcParams == before
 
 

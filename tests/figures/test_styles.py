@@ -84,8 +84,7 @@ def test_a_type_has_one_colour_in_every_figure():
     groups = (ba.ACCOUNT_KEY, ["asset_id", "account_type"])
     areas = [ba.plot_totals(table, by=by).patches[0].get_facecolor() for by in groups]
     lines = [plot(table).lines[0].get_color() for plot in (ba.plot_balances, ba.plot_drawdown)]
-    own = type_style("ACCOUNT_TYPE_MARGIN")[0]
-    assert {*map(mpl.colors.to_hex, areas + lines)} == {own}
+    assert {*map(mpl.colors.to_hex, areas + lines)} == {type_style("ACCOUNT_TYPE_MARGIN")[0]}
 
 
 def test_a_dark_figure_has_no_dark_text():

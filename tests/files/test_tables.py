@@ -260,8 +260,7 @@ def test_a_sheet_of_excel_is_ready_to_be_read_and_filtered_and_has_names(tmp_pat
     assert all(cell.font.bold for cell in sheet[1])
     assert sheet[f"{places['balance']}2"].number_format == "#,##0.00####"
     widths = {name: sheet.column_dimensions[letter].width for name, letter in places.items()}
-    longest = max(len(f"{value:,.2f}") for value in held["balance"].dropna())
-    assert longest <= widths["balance"] < 30
+    assert max(len(f"{value:,.2f}") for value in held["balance"].dropna()) <= widths["balance"] < 30
     assert widths["asset_id"] == pytest.approx(40, abs=1)
 
 

@@ -3,6 +3,7 @@
 They reach from the oldest row of the node that sent the rows to the lowest last block.
 """
 
+import contextlib
 import itertools
 import json
 
@@ -93,6 +94,18 @@ def test_a_node_whose_reach_is_unknown_is_asked_for_what_another_lacks():
     with knowing(ROWS, head=MIDDLE) as behind, knowing(ROWS, faults=[Fault.status(503)]) as late:
         table = loaded([behind, late])
     assert known_of(table) == ((START, END),)
+
+
+@pytest.mark.parametrize("index", range(1, 8))
+def test_rows_that_a_node_forgets_meanwhile_come_from_another_or_are_missed_aloud(index):
+    def forget(number, _):
+        if number >= index:
+            forgetful.replace(matching(ROWS, start=MIDDLE))
+
+    whole, forgetful = node_of(ROWS, head=END), node_of(ROWS, head=END + 1, faults=forget)
+    with whole, forgetful, contextlib.suppress(ba.IncompleteError):
+        table = loaded([whole, forgetful], start=TIMES[1], workers=1)
+        assert lines_of_table(table) == lines_of_rows(matching(ROWS, start=TIMES[1]))
 
 
 def test_time_whose_answers_come_too_late_is_not_proven():
