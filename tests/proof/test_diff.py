@@ -391,5 +391,5 @@ def test_a_source_without_a_common_row_may_be_of_any_network_and_confirms_nothin
     assert ba.confirm(tmp_path / "quiet", second.url).is_same
     assert not confirmed(tmp_path / "quiet")
     second.replace([row._replace(asset_id=row.asset_id[::-1]) for row in ROWS])
-    with unchanged(folder), pytest.raises(ba.NetworkMismatchError, match="in common"):
+    with unchanged(folder), pytest.raises(ba.NetworkMismatchError, match="no common row"):
         ba.confirm(folder, second.url)
