@@ -258,7 +258,8 @@ class Client:
     -----
     Several nodes may answer at one address, and each may hold a different part of the history. So a
     load never draws conclusions from one answer about another: each page proves its own part, by
-    its rows and the last block that it names.
+    its rows and the last block that it names. Only whether the nodes use all values of a filter's
+    list is checked once for the whole address.
 
     Examples
     --------
