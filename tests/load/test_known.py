@@ -349,6 +349,7 @@ def holding(since=DAYS[0], head=DAYS[-1]):
     return knowing(LONG, since, head)
 
 
+OLDER = [LONG[0]._replace(time=DAYS[0] - 1, party_id=f"{n:064x}") for n in range(40)] + LONG
 NAMELESS = [node_of(rows, block_headers=False) for rows in (LONG[:80], LONG)]
 BEHIND = {
     "one that forgot and one that lags": (
@@ -356,7 +357,7 @@ BEHIND = {
         {"start": DAYS[0] + 2, "end": DAYS[12]}, ((DAYS[6], DAYS[12]),),
     ),
     "one that forgot and one that lists its oldest rows first": (
-        (0, 1), [holding(since=DAYS[6]), knowing(LONG, DAYS[0], DAYS[-1], sets=OLDEST_FIRST)],
+        (0, 1), [holding(since=DAYS[6]), node_of(OLDER, head=DAYS[-1], sets=OLDEST_FIRST)],
         {"start": DAYS[2]}, None,
     ),
     "one that forgot a part of a list": (
