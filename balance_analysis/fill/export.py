@@ -291,9 +291,15 @@ class _Nodes(NodeSource, Source):
         self.keep(good)
 
     def check(self, writer: Writer) -> bool:
-        """Return whether the node has a row of the archive: see `has_rows`."""
+        """Return whether the node has a row of the archive, and warn if not: see `has_rows`."""
         # Of several addresses, the plan has already left out those of other networks.
-        return len(self.urls) > 1 or has_rows(self, writer, self.urls[0])
+        if len(self.urls) > 1 or has_rows(self, writer, self.urls[0]):
+            return True
+        errors.logger.warning(
+            "%s no longer has the archive's rows: nothing shows that it is of the same network",
+            self.urls[0],
+        )
+        return False
 
     def steps(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield the rows: see `known_rows`."""
