@@ -194,8 +194,8 @@ def balance_series(
         Wide: the index is `timestamp` (datetime64[us, tz]); the columns have the levels
         `ACCOUNT_KEY`, sorted; each cell is the balance at that moment (decimal128(38, 0), in the
         asset's smallest unit), NA if unknown. Without `freq`, each timestamp of the table in
-        [start, end) has a row, and so has `start` if you pass it. With `by`, only times at which a
-        holder with a known balance has a row.
+        [start, end) has a row, and so has `start` if you pass it. With `by`, only
+        times with a row of a holder whose balance is known have one.
 
         Long: `ACCOUNT_KEY` (category of str), `timestamp`, `balance` and `state` (category of str),
         sorted by account and time. States: "observed" (the account has a row at exactly that

@@ -77,9 +77,8 @@ def views_of(snapshot: Snapshot, *, is_restricted: bool = False) -> DuckDBPyConn
         connection.from_arrow(table).create(name)
     # Balances last seen before `since` may have changed.
     end = snapshot.evidence.bounds[1]
-    since = next(
-        (start for start, stop in snapshot.evidence.complete if start < end <= stop), end - 1
-    )
+    complete = snapshot.evidence.complete
+    since = next((start for start, stop in complete if start < end <= stop), end - 1)
     connection.execute(
         _ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=iso_text(since, "microseconds"))
     )

@@ -169,7 +169,7 @@ def read_parquet(
             raise IsADirectoryError(errno.EISDIR, fault, os.fspath(path))
         count = re.search(r"-of-(\d+)\.", parts[0].name)
         if count and int(count[1]) != len(parts):
-            raise ArchiveError(f"{path} has {len(parts)} of {int(count[1])} files; write it anew")
+            raise ArchiveError(f"{path} has {len(parts)} of {int(count[1])} files; write it again")
     read = [_read_part(part) for part in parts]
     tables: list[pd.DataFrame] = []
     for rows, load in read:

@@ -318,7 +318,8 @@ class _Load:
                 self.rows += step.num_rows
                 report((step.end - since) / (end - since), self.rows)
         self.evidence = self.source.evidence()
-        for url, moment in self.source.lost.items() if len(self.source.urls) > 1 else ():
+        if self.source.lost:
+            url, moment = next(iter(self.source.lost.items()))
             raise IncompleteError(
                 f"{url} has a row at {moment_text(moment)} that the load lacks: another node has "
                 "forgotten it since the load began; load again, or from this node alone"

@@ -125,7 +125,7 @@ class NodeSource:
         self._quiet: list[Answer] = []
         """Answers that prove that one part of the filters has no row in a stretch."""
         self.lost: dict[str, int] = {}
-        """By address, the time of a row that it has and that another answer lacked."""
+        """By address, if there are several, the time of a row that another one's answer lacked."""
         self._idle_end = EVER[0]
         """End of the last block of an idle chain."""
         lists = {name for name, values in filters.allowed().items() if values[1:]}
@@ -379,7 +379,7 @@ class NodeSource:
                 logger.warning("%s; so it is unknown whether the node has forgotten rows", error)
                 continue
             address.probed.add((part, (start, end)))
-            if held > start and not is_silent:
+            if held > start and not is_silent and len(self._addresses) > 1:
                 self.lost[address.url] = held
             # The last block of an idle chain is complete.
             needed = end - 1 if end == self._idle_end else end

@@ -101,7 +101,7 @@ def test_changes_of_an_archive_are_a_table_again(archive, table, function, tmp_p
     for again in (result, written):
         assert_same(ba.totals(again, freq="1D"), ba.totals(table, freq="1D"))
     part.unlink()
-    with pytest.raises(ba.ArchiveError, match=r"changes has \d+ of \d+ files; write it anew"):
+    with pytest.raises(ba.ArchiveError, match=r"changes has \d+ of \d+ files; write it again"):
         ba.read_parquet(tmp_path / "changes")
 
 
